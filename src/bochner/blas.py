@@ -1,0 +1,64 @@
+"""One BLAS thread at a time: our own threads share out the rows, and bits do not depend on them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import joblib
+from threadpoolctl import ThreadpoolController
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@cache
+def thread_share() -> int:
+    """Threads that this process may use: its cores, or what joblib or the user left it."""
+    blas = [lib["num_threads"] for lib in _controller().info() if lib["user_api"] == "blas"]
+    return int(max(1, min([joblib.cpu_count(), *blas])))
+
+
+class _Holders:
+    """Counts the users of the limit, since it belongs to the whole process.
+
+    Saving and restoring it independently in two threads would leave it at one for ever.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.limit: Any = None
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.count == 0:
+                thread_share()  # read before the limit hides it
+                self.limit = _controller().limit(limits=1, user_api="blas")
+                self.limit.__enter__()
+            self.count += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.count -= 1
+            if self.count == 0:
+                self.limit.__exit__(None, None, None)
+                self.limit = None
+
+
+_HOLDERS = _Holders()
+
+
+@contextmanager
+def sequential_blas() -> Iterator[None]:
+    """Hold BLAS to one thread; nests, and may be entered from several threads."""
+    _HOLDERS.enter()
+    try:
+        yield
+    finally:
+        _HOLDERS.leave()

@@ -1,0 +1,374 @@
+"""The estimator: validation, units, delegation. No algebra."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bochner.blas import sequential_blas
+from bochner.condition import condition
+from bochner.kernel import Array, SpectralMixture
+from bochner.learn import Learned, learn_in_rounds, planned_evaluations
+from bochner.objective import Problem
+from bochner.parameters import Parameters
+from bochner.points import draw_points
+from bochner.posterior import FeaturePosterior
+from bochner.prior import make_prior
+from bochner.progress import Callback, Watch, printing
+from bochner.rows import ThreadedRows
+from bochner.sampling import PointSource
+from bochner.scaling import InputScaler, OutputScaler
+from bochner.settings import Settings, resolve
+from bochner.shares import ShareRule, round_shares
+from bochner.start import starts_for
+from bochner.stochastic import learn_by_steps
+
+_PAIR_ROWS = 4_096  # rows whose differences stand for all lags
+
+
+class SpectralMixtureRegressor(RegressorMixin, BaseEstimator):
+    """Gaussian-process regression that learns its own kernel.
+
+    A spectral mixture kernel is learned by variational inference over random Fourier features,
+    in time linear in the rows, and predicts through more such features, averaged over draws.
+
+    Parameters
+    ----------
+    n_components : int, default=6
+        Components Q of the mixture. More can describe more kinds of structure at once.
+    n_points : int, default=120
+        Spectral points M while learning; the cost of an evaluation grows as N M^2.
+    inference : {"auto", "ss", "ss-rp", "svss", "svss-ws", "svss-ng", "svss-wsng"}, \
+default="auto"
+        How to learn. "auto" is ours: quasi-Newton rounds with quasi-Monte Carlo points. The
+        others are the paper's: ``max_evals`` steps of Adam.
+    posterior : {"features"}, default="features"
+        How to predict.
+    n_prediction_points : int, default=480
+        Spectral points of each draw at prediction.
+    n_draws : int, default=4
+        Draws of the points that predictions are averaged over.
+    prior : {"empirical", "start", "authors", "none"}, default=None
+        Prior on the spectral points. None: "empirical" for "auto", else the method's.
+    kl_weight : float or None, default=None
+        Weight of the divergence from the prior; 1 is the variational bound's. None: 0.05 for
+        "auto" and 1 for the paper's methods.
+    frequencies : {"signed", "positive"}, default=None
+        Sign of the means. None: "signed" for "auto", "positive" for the paper's methods.
+    draw : {"iid", "antithetic", "orthogonal", "sobol"}, default=None
+        How spectral points are drawn. None: "sobol" for "auto", else "iid".
+    shares : {"equal", "weight", "variance", "printed"} or ShareRule, default=None
+        How many points each component gets. None: the method's.
+    n_restarts : int, default=4
+        Starts tried on a sample of the rows ("auto").
+    max_evals : int, default=120
+        Evaluations of the objective on all rows, at most; those on the sample come on top.
+        Steps of Adam for the paper's methods.
+    tol : float, default=1e-4
+        "auto" stops when ten iterations gain less than this in the objective per row.
+    mc_samples : int, default=1
+        Draws of the points that each evaluation of the objective is averaged over.
+    learning_rate : float, default=0.01
+        Step of Adam (the paper's methods).
+    standardize : bool, default=True
+        Standardise inputs and outputs inside, and undo it outside. Standardised inputs beyond
+        10 are moved to 10; predict warns where that happens to rows that it is given.
+    dtype : {"float32", "float64"}, default=None
+        Precision of the features; sums are always float64. None: "float32" for "auto", which
+        changes to float64 by itself where the noise is small; else "float64".
+    random_state : int, RandomState instance or None, default=None
+        The same seed gives the same result for any number of threads.
+    n_jobs : int or None, default=None
+        Threads. None: all cores that the process may use; fits that run side by side share them.
+    verbose : int, default=0
+        1 prints progress to standard error.
+    callback : callable, default=None
+        Called with a `Progress` after every evaluation; returning True ends learning there.
+
+    Attributes
+    ----------
+    kernel_ : SpectralMixture
+        The learned kernel in the user's units (for several outputs: of unit-variance outputs).
+    noise_variance_ : float or array of shape (n_outputs,)
+        Learned variance of the noise in the user's units.
+    spectral_points_ : array of shape (n_draws, n_prediction_points, n_features_in_)
+        Frequencies used for prediction, in cycles per unit of each input.
+    objective_path_ : array
+        The objective per row at every evaluation; NaN where the arithmetic failed.
+    objective_stages_ : list of str
+        The stage that each evaluation belonged to: "start" and "sample" see a sample of the rows.
+    n_evals_ : int
+        Evaluations made.
+    interrupted_ : bool
+        Whether learning was ended from outside.
+    posterior_ : FeaturePosterior
+        The conditioned model in standardised units.
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bochner import SpectralMixtureRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 10, size=(200, 1))
+    >>> y = np.sin(2 * np.pi * X[:, 0] / 3) + 0.1 * rng.standard_normal(200)
+    >>> model = SpectralMixtureRegressor(random_state=0).fit(X, y)
+    >>> mean, std = model.predict([[4.5], [5.25]], return_std=True)
+    >>> bool(np.allclose(mean, [0, -1], atol=0.15) and np.all(std < 0.2))
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        n_components: int = 6,
+        n_points: int = 120,
+        inference: str = "auto",
+        posterior: str = "features",
+        n_prediction_points: int = 480,
+        n_draws: int = 4,
+        prior: str | None = None,
+        kl_weight: float | None = None,
+        frequencies: str | None = None,
+        draw: str | None = None,
+        shares: str | ShareRule | None = None,
+        n_restarts: int = 4,
+        max_evals: int = 120,
+        tol: float = 1e-4,
+        mc_samples: int = 1,
+        learning_rate: float = 0.01,
+        standardize: bool = True,
+        dtype: str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        callback: Callback | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_points = n_points
+        self.inference = inference
+        self.posterior = posterior
+        self.n_prediction_points = n_prediction_points
+        self.n_draws = n_draws
+        self.prior = prior
+        self.kl_weight = kl_weight
+        self.frequencies = frequencies
+        self.draw = draw
+        self.shares = shares
+        self.n_restarts = n_restarts
+        self.max_evals = max_evals
+        self.tol = tol
+        self.mc_samples = mc_samples
+        self.learning_rate = learning_rate
+        self.standardize = standardize
+        self.dtype = dtype
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.callback = callback
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> SpectralMixtureRegressor:
+        """Learn the kernel and condition on the rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+
+        Returns
+        -------
+        self
+        """
+        settings = resolve(self.get_params(deep=False))
+        rows_in, target = validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True
+        )
+        Y = np.asarray(target, np.float64).reshape(len(rows_in), -1)
+        self._one_output = np.ndim(target) == 1
+        self._set_units(rows_in, Y)
+        Z = self._x_units.transform(rows_in)
+        T = (Y - self._y_units.centre) / self._y_units.scale
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        rows = ThreadedRows(Z, T, settings.method.dtype, self._threads())
+        with sequential_blas():
+            self._learn_and_condition(rows, settings, rng)
+        return self
+
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        latent: bool = False,
+    ) -> Array | tuple[Array, Array]:
+        """Predict the mean, and if asked the uncertainty, of y.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        return_std : whether to return standard deviations as well
+        return_cov : whether to return the joint covariance of all rows of X as well
+        latent : leave the noise out: uncertainty of the function and not of an observation
+
+        Returns
+        -------
+        mean : array of shape (n_samples,) or (n_samples, n_outputs)
+        std : array of the same shape, if ``return_std``
+        cov : array of shape (n_samples, n_samples) (+ (n_outputs,)), if ``return_cov``
+        """
+        if return_std and return_cov:
+            raise ValueError("return_std and return_cov cannot both be True; ask for one of them.")
+        Z = self._inputs(X)
+        scale = self._y_units.scale
+        noise = 0.0 if latent else self.posterior_.noise_variance
+        with sequential_blas():
+            if return_std:
+                moments = self.posterior_.moments(Z)
+                std = np.sqrt(moments.variance + noise) * scale
+                return self._mean_out(moments.mean), self._squeezed(std)
+            mean = self._mean_out(self.posterior_.mean(Z))
+            if not return_cov:
+                return mean
+            cov = self.posterior_.covariance(Z)
+        cov[np.diag_indices(len(cov))] += noise
+        return mean, self._squeezed(cov * np.square(scale))
+
+    def sample_y(
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: int | np.random.RandomState | None = 0,
+        latent: bool = False,
+    ) -> Array:
+        """Joint samples from the predictive distribution.
+
+        Returns
+        -------
+        samples : array of shape (n_rows, n_samples) or (n_rows, n_outputs, n_samples)
+        """
+        Z = self._inputs(X)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        with sequential_blas():
+            F = self.posterior_.sample(Z, n_samples, rng)
+        if not latent:
+            F += np.sqrt(self.posterior_.noise_variance) * rng.standard_normal(F.shape)
+        F = F * self._y_units.scale[:, None] + self._y_units.centre[:, None]
+        return F[:, 0] if self._one_output else F
+
+    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """Log density (n_samples,) of the observations y under the prediction at X.
+
+        Several outputs are taken jointly. Its negative mean is the NLL of the tables.
+        """
+        Z = self._inputs(X)
+        Y = np.asarray(y, np.float64).reshape(len(Z), -1)
+        if Y.shape[1] != len(self._y_units.scale):
+            raise ValueError(
+                f"y has {Y.shape[1]} outputs but the model was fitted with "
+                f"{len(self._y_units.scale)}; give as many."
+            )
+        T = (Y - self._y_units.centre) / self._y_units.scale
+        with sequential_blas():
+            inside = self.posterior_.log_density(Z, T)
+        return np.asarray(inside - np.log(self._y_units.scale).sum())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _set_units(self, X: Array, Y: Array) -> None:
+        if self.standardize:
+            self._x_units, self._y_units = InputScaler.of(X), OutputScaler.of(Y)
+        else:
+            self._x_units = InputScaler.identity(X.shape[1])
+            self._y_units = OutputScaler.identity(Y.shape[1])
+
+    def _learn_and_condition(
+        self, rows: ThreadedRows, settings: Settings, rng: np.random.Generator
+    ) -> None:
+        starts = starts_for(rows.X, rows.Y, settings, rng)
+        prior = make_prior(settings.method.prior, settings.method.kl_weight, starts[0], rng)
+        problem = Problem(rows, rows.Y.shape[1], np.mean(np.square(rows.X), axis=0), prior)
+        source = PointSource(settings, rows.sample(_PAIR_ROWS, rng).X, rng)
+        learned = self._learn(problem, starts, settings, source, rng)
+        counts = round_shares(learned.counts, settings.n_prediction_points, settings.shares.floor)
+        d = rows.X.shape[1]
+        points = [
+            draw_points(settings.method.draw, counts, d, rng) for _ in range(settings.n_draws)
+        ]
+        relearn = settings.method.relearn
+        done = condition(problem, learned.parameters, points, relearn, rows.n_threads)
+        self.posterior_: FeaturePosterior = done.posterior
+        self._publish(done.parameters.kernel, done.posterior)
+
+    def _learn(
+        self,
+        problem: Problem,
+        starts: list[Parameters],
+        settings: Settings,
+        source: PointSource,
+        rng: np.random.Generator,
+    ) -> Learned:
+        callback = printing if self.verbose and self.callback is None else self.callback
+        if settings.method.optimiser == "adam":
+            watch = Watch(settings.max_evals, callback)
+            learned = learn_by_steps(problem, starts[0], settings, source, watch)
+        else:
+            watch = Watch(planned_evaluations(settings), callback)
+            learned = learn_in_rounds(problem, starts, settings, source, rng, watch)
+        if learned.interrupted:
+            warnings.warn(
+                f"Learning was interrupted after {len(watch.trace)} evaluations; the model uses "
+                "the best kernel found until then. Fit again for a better one.",
+                stacklevel=4,
+            )
+        self.interrupted_ = learned.interrupted
+        self.objective_path_ = np.array(watch.trace)
+        self.objective_stages_ = watch.stages
+        self.n_evals_ = len(watch.trace)
+        return learned
+
+    def _publish(self, kernel: SpectralMixture, posterior: FeaturePosterior) -> None:
+        """Learned state in the user's units."""
+        y_scale = self._y_units.scale
+        unit = float(y_scale[0]) if self._one_output else 1.0
+        self.kernel_ = kernel.rescaled(self._x_units.scale, unit)
+        noise = posterior.noise_variance * np.square(y_scale)
+        self.noise_variance_ = float(noise[0]) if self._one_output else noise
+        self.spectral_points_ = np.stack([d.S for d in posterior.draws]) / self._x_units.scale
+
+    def _threads(self) -> int | None:
+        if self.n_jobs is None or self.n_jobs == -1:
+            return None
+        if not isinstance(self.n_jobs, int) or self.n_jobs < 1:
+            raise ValueError(f"n_jobs={self.n_jobs!r}; it must be None, -1 or at least 1.")
+        return self.n_jobs
+
+    def _inputs(self, X: ArrayLike) -> Array:
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        extreme = self._x_units.extreme_columns(rows)
+        if len(extreme):
+            names = getattr(self, "feature_names_in_", None)
+            listed = [str(i) if names is None else repr(names[i]) for i in extreme[:5]]
+            more = f" and {len(extreme) - 5} more" if len(extreme) > 5 else ""
+            warnings.warn(
+                f"Some rows lie more than {self._x_units.limit:g} scales from the training data in "
+                f"column(s) {', '.join(listed)}{more}; they are treated as if they lay at "
+                "that distance. Expect little of predictions there.",
+                stacklevel=3,
+            )
+        return self._x_units.transform(rows)
+
+    def _mean_out(self, mean: Array) -> Array:
+        return self._squeezed(mean * self._y_units.scale + self._y_units.centre)
+
+    def _squeezed(self, values: Array) -> Array:
+        return np.asarray(values[..., 0] if self._one_output else values)

@@ -1,0 +1,128 @@
+"""The named methods as combinations of the same parts, and the settings of one fit, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+from bochner.points import DRAWS
+from bochner.prior import PRIORS
+from bochner.shares import SHARES, ShareRule
+
+
+class Method(NamedTuple):
+    """What distinguishes one way of learning from another."""
+
+    points: str  # "held" within a round, drawn "once", or "fresh" at every step
+    optimiser: str  # "quasi-newton" or "adam"
+    prior: str  # "none" leaves the divergence out
+    shares: str
+    natural: bool = False  # natural gradient of Prop. 3
+    draw: str = "iid"
+    frequencies: str = "positive"
+    dtype: str = "float64"
+    kl_weight: float = 1.0
+    relearn: bool = False  # weights and noise again at the size of prediction
+
+
+METHODS = {
+    "ss": Method("once", "adam", "none", "equal"),
+    "ss-rp": Method("fresh", "adam", "none", "equal"),
+    "svss": Method("fresh", "adam", "start", "equal"),
+    "svss-ws": Method("fresh", "adam", "start", "variance"),
+    "svss-ng": Method("fresh", "adam", "start", "equal", natural=True),
+    "svss-wsng": Method("fresh", "adam", "start", "variance", natural=True),
+    "auto": Method(
+        "held",
+        "quasi-newton",
+        "empirical",
+        "equal",
+        draw="sobol",
+        frequencies="signed",
+        dtype="float32",
+        kl_weight=0.05,
+        relearn=True,
+    ),
+}
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "inference": tuple(METHODS),
+    "posterior": ("features",),
+    "prior": PRIORS,
+    "frequencies": ("signed", "positive"),
+    "draw": tuple(DRAWS),
+    "dtype": ("float32", "float64"),
+}
+_OPTIONAL = ("prior", "frequencies", "draw", "dtype", "kl_weight")  # None: the method's own
+_COUNTS = (
+    "n_components", "n_points", "n_prediction_points", "n_draws", "n_restarts", "max_evals",
+    "mc_samples",
+)  # fmt: skip
+_AMOUNTS = ("tol",)
+
+
+class Settings(NamedTuple):
+    """Everything that steers a fit, resolved and checked."""
+
+    method: Method
+    shares: ShareRule
+    n_components: int
+    n_points: int
+    n_prediction_points: int
+    n_draws: int
+    n_restarts: int
+    max_evals: int
+    mc_samples: int
+    tol: float
+    learning_rate: float
+
+
+def resolve(params: Mapping[str, Any]) -> Settings:
+    """Settings from the arguments of the estimator; a ValueError says what is wrong with one."""
+    for name, choices in _CHOICES.items():
+        _check_choice(name, params[name], choices)
+    for name in _COUNTS:
+        _check_number(name, params[name], Integral, 1, "a whole number of at least 1")
+    for name in _AMOUNTS:
+        _check_number(name, params[name], Real, 0, "a number that is not negative")
+    if params["kl_weight"] is not None:
+        _check_number("kl_weight", params["kl_weight"], Real, 0, "None, or not negative")
+    if not params["learning_rate"] > 0:
+        raise ValueError(f"learning_rate={params['learning_rate']!r}; it must be positive.")
+    method = METHODS[params["inference"]]
+    method = method._replace(
+        **{name: params[name] for name in _OPTIONAL if params[name] is not None}
+    )
+    shares = _share_rule(params["shares"], method)
+    for name in ("n_points", "n_prediction_points"):
+        fewest = params["n_components"] * shares.floor
+        if params[name] < fewest:
+            raise ValueError(
+                f"{name}={params[name]} spectral points cannot serve n_components="
+                f"{params['n_components']}: give {name} of at least {fewest}, or fewer components."
+            )
+    numbers = {name: params[name] for name in (*_COUNTS, *_AMOUNTS, "learning_rate")}
+    return Settings(method=method, shares=shares, **numbers)
+
+
+def _share_rule(shares: Any, method: Method) -> ShareRule:
+    if isinstance(shares, ShareRule):
+        _check_choice("shares.name", shares.name, SHARES)
+        return shares
+    if shares is not None:
+        _check_choice("shares", shares, SHARES)
+    return ShareRule(method.shares if shares is None else shares)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value is None and name in _OPTIONAL:
+        return
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(repr(c) for c in choices)
+        raise ValueError(f"{name}={value!r} is not known; choose one of {listed}.")
+
+
+def _check_number(name: str, value: Any, kind: type, least: float, wanted: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind) or not value >= least:  # type: ignore[operator]
+        raise ValueError(f"{name}={value!r}; it must be {wanted}.")
