@@ -14,8 +14,8 @@ from bochner.kernel import Array, SpectralMixture
 class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
     """Spectral mixture kernel with scikit-learn's interface.
 
-    ``theta`` holds log weights, means as they are (they have a sign) and log scales, each in
-    the order of the arrays. Hyperparameters can be fixed by bounds of "fixed".
+    ``theta`` holds means as they are (they have a sign), log scales and log weights, in the order
+    in which scikit-learn lists hyperparameters. Hyperparameters can be fixed by bounds of "fixed".
 
     Parameters
     ----------
@@ -81,9 +81,9 @@ class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
 
     @property
     def theta(self) -> Array:
-        """Free hyperparameters, flat: log weights, means, log scales."""
+        """Free hyperparameters, flat: means, log scales, log weights."""
         mixture = self.mixture
-        values = (np.log(mixture.weights), mixture.means, np.log(mixture.scales))
+        values = (mixture.means, np.log(mixture.scales), np.log(mixture.weights))
         return np.concatenate(
             [v.ravel() for v, free in zip(values, self._free, strict=True) if free] or [np.empty(0)]
         )
@@ -92,7 +92,7 @@ class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
     def theta(self, theta: Array) -> None:
         q, d = np.shape(self.means)
         at = 0
-        shapes = {"weights": (q,), "means": (q, d), "scales": (q, d)}
+        shapes = {"means": (q, d), "scales": (q, d), "weights": (q,)}
         for (name, shape), free in zip(shapes.items(), self._free, strict=True):
             if free:
                 part = np.reshape(theta[at : at + int(np.prod(shape))], shape)
@@ -104,7 +104,7 @@ class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
         """Bounds of ``theta``, shape (n_dims, 2)."""
         q, d = np.shape(self.means)
         parts = [np.empty((0, 2))]
-        for name, size in (("weights", q), ("means", q * d), ("scales", q * d)):
+        for name, size in (("means", q * d), ("scales", q * d), ("weights", q)):
             pair = getattr(self, f"{name}_bounds")
             if not isinstance(pair, str):
                 low_high = np.asarray(pair if name == "means" else np.log(pair), np.float64)
@@ -144,7 +144,7 @@ class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
 
     @property
     def _free(self) -> list[bool]:
-        pairs = (self.weights_bounds, self.means_bounds, self.scales_bounds)
+        pairs = (self.means_bounds, self.scales_bounds, self.weights_bounds)
         return [not isinstance(pair, str) for pair in pairs]
 
     def _hyperparameter(self, name: str) -> Hyperparameter:
@@ -168,6 +168,6 @@ class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
             by_mean[:, :, k] = -2.0 * np.pi * (decay * np.sin(phase))[:, :, None] * tau
             squares = np.square(tau * sigma)
             by_scale[:, :, k] = -4.0 * np.pi**2 * by_weight[:, :, k, None] * squares
-        parts = (by_weight, by_mean.reshape(n, n, -1), by_scale.reshape(n, n, -1))
+        parts = (by_mean.reshape(n, n, -1), by_scale.reshape(n, n, -1), by_weight)
         kept = [part for part, free in zip(parts, self._free, strict=True) if free]
         return np.concatenate([np.empty((n, n, 0)), *kept], axis=2)
