@@ -40,8 +40,9 @@ class SpectralMixtureRegressor(RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_components : int, default=6
-        Components Q of the mixture. More can describe more kinds of structure at once.
+    n_components : int or None, default=None
+        Components Q of the mixture. More can describe more kinds of structure at once. None: 6,
+        or fewer where there are not three rows for each of a component's parameters.
     n_points : int, default=120
         Spectral points M while learning; the cost of an evaluation grows as N M^2.
     inference : {"auto", "ss", "ss-rp", "svss", "svss-ws", "svss-ng", "svss-wsng"}, \
@@ -57,23 +58,24 @@ default="auto"
     prior : {"empirical", "start", "authors", "none"}, default=None
         Prior on the spectral points. None: "empirical" for "auto", else the method's.
     kl_weight : float or None, default=None
-        Weight of the divergence from the prior; 1 is the variational bound's. None: 0.05 for
-        "auto" and 1 for the paper's methods.
+        Weight of the divergence from the prior; 1 is the variational bound's. None: 1 for the
+        paper's methods; for "auto" half the number of parameters per row, within 0.05 and 1.
     frequencies : {"signed", "positive"}, default=None
         Sign of the means. None: "signed" for "auto", "positive" for the paper's methods.
     draw : {"iid", "antithetic", "orthogonal", "sobol"}, default=None
         How spectral points are drawn. None: "sobol" for "auto", else "iid".
     shares : {"equal", "weight", "variance", "printed"} or ShareRule, default=None
         How many points each component gets. None: the method's.
-    n_restarts : int, default=4
+    n_restarts : int, default=6
         Starts tried on a sample of the rows ("auto").
     max_evals : int, default=120
         Evaluations of the objective on all rows, at most; those on the sample come on top.
         Steps of Adam for the paper's methods.
     tol : float, default=1e-4
         "auto" stops when ten iterations gain less than this in the objective per row.
-    mc_samples : int, default=1
-        Draws of the points that each evaluation of the objective is averaged over.
+    mc_samples : int or None, default=None
+        Draws of the points that each evaluation of the objective is averaged over. None: 1, or 3
+        for "auto" with fewer than 500 rows.
     learning_rate : float, default=0.01
         Step of Adam (the paper's methods).
     standardize : bool, default=True
@@ -127,7 +129,7 @@ default="auto"
     def __init__(
         self,
         *,
-        n_components: int = 6,
+        n_components: int | None = None,
         n_points: int = 120,
         inference: str = "auto",
         posterior: str = "features",
@@ -138,10 +140,10 @@ default="auto"
         frequencies: str | None = None,
         draw: str | None = None,
         shares: str | ShareRule | None = None,
-        n_restarts: int = 4,
+        n_restarts: int = 6,
         max_evals: int = 120,
         tol: float = 1e-4,
-        mc_samples: int = 1,
+        mc_samples: int | None = None,
         learning_rate: float = 0.01,
         standardize: bool = True,
         dtype: str | None = None,
@@ -185,10 +187,10 @@ default="auto"
         -------
         self
         """
-        settings = resolve(self.get_params(deep=False))
         rows_in, target = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True
         )
+        settings = resolve(self.get_params(deep=False), *rows_in.shape)
         Y = np.asarray(target, np.float64).reshape(len(rows_in), -1)
         self._one_output = np.ndim(target) == 1
         self._set_units(rows_in, Y)
@@ -294,7 +296,7 @@ default="auto"
         self, rows: ThreadedRows, settings: Settings, rng: np.random.Generator
     ) -> None:
         starts = starts_for(rows.X, rows.Y, settings, rng)
-        prior = make_prior(settings.method.prior, settings.method.kl_weight, starts[0], rng)
+        prior = make_prior(settings.method.prior, settings.kl_weight, starts[0], rng)
         problem = Problem(rows, rows.Y.shape[1], np.mean(np.square(rows.X), axis=0), prior)
         source = PointSource(settings, rows.sample(_PAIR_ROWS, rng).X, rng)
         learned = self._learn(problem, starts, settings, source, rng)

@@ -24,6 +24,7 @@ _SAMPLE_ROWS = 2_048
 _SAMPLE_POINTS = 0.75  # of n_points, while on the sample
 _TRIAL, _POLISH = 0.4, 0.6  # evaluations on the sample, as parts of max_evals
 _ROUNDS = 2
+_UNSEEN_SETS = 3  # sets of points that candidates are compared on
 _PATIENCE = 10  # iterations that must together gain ``tol`` a row
 _FAILED_VALUE = 1e10
 
@@ -47,8 +48,9 @@ class Stage(NamedTuple):
 
 def planned_evaluations(settings: Settings) -> int:
     """Most evaluations that `learn_in_rounds` makes."""
-    e = settings.max_evals
-    return settings.n_restarts * int(_TRIAL * e) + int(_POLISH * e) + _ROUNDS * (e // _ROUNDS + 1)
+    e, n = settings.max_evals, settings.n_restarts + 1  # one start more for series
+    searches = n * (int(_TRIAL * e) + 1) + 2 * (int(_POLISH * e) + 1) + _ROUNDS * (e // _ROUNDS + 1)
+    return searches + n + 2 + 1 + _ROUNDS
 
 
 def learn_in_rounds(
@@ -60,31 +62,24 @@ def learn_in_rounds(
     watch: Watch,
 ) -> Learned:
     """Learn by L-BFGS with the points held fixed; an interruption returns the best so far."""
-    q, d = settings.n_components, len(problem.input_squares)
-    coordinates = Coordinates(q, d, settings.method.frequencies, relative=True)
-
-    def search(stage: Stage, start: Parameters, points: list[SpectralPoints], best: Best) -> None:
-        maximise(stage, start, points, coordinates, settings.tol, best, watch)
-
-    trial, *stages = _stages(problem, settings, rng)
-    best = Best(starts[0])
-    points = source.draw(starts[0].kernel, trial.n_points)
+    trial, polish, *rounds = _stages(problem, settings, rng)
+    learner = _Rounds(settings, source, watch, starts[0])
     try:
-        for start in starts:
-            search(trial, start, points, best)
-        ends = []
-        for stage in stages:
-            points = source.draw(best.parameters.kernel, stage.n_points)
-            best = Best(best.parameters)
-            search(stage, best.parameters, points, best)
-            ends.append(best.parameters)
-        points = source.draw(best.parameters.kernel, settings.n_points)
-        last = Best(best.parameters)
-        for p in ends[-_ROUNDS:]:
-            last.offer(p, watch.seen("comparison", problem, p, evaluate_mean(problem, p, points)))
-        return Learned(last.parameters, points[0].counts, interrupted=False)
+        points = learner.fresh_points(trial)
+        tried = [learner.search(trial, start, points) for start in starts]
+        # The best on the points that it was fitted to has found most structure; the best on
+        # unseen points has over-fitted least. Which matters differs from set to set.
+        finalists = [max(tried, key=lambda best: best.value), learner.select(trial, tried)]
+        points = learner.fresh_points(polish)
+        polished = [learner.search(polish, one.parameters, points) for one in _distinct(finalists)]
+        ends = [learner.select(polish, polished)]
+        for stage in rounds:
+            points = learner.fresh_points(stage)
+            ends.append(learner.search(stage, ends[-1].parameters, points))
+        best = learner.select(rounds[-1], ends)
+        return Learned(best.parameters, learner.counts, interrupted=False)
     except (KeyboardInterrupt, Stop):
-        return Learned(best.parameters, points[0].counts, interrupted=True)
+        return Learned(learner.current.parameters, learner.counts, interrupted=True)
 
 
 def _stages(problem: Problem, settings: Settings, rng: np.random.Generator) -> list[Stage]:
@@ -98,16 +93,58 @@ def _stages(problem: Problem, settings: Settings, rng: np.random.Generator) -> l
     ]
 
 
+def _distinct(candidates: list[Best]) -> list[Best]:
+    return [c for k, c in enumerate(candidates) if c not in candidates[:k]]
+
+
+class _Rounds:
+    """The steps that learning is made of; knows what to return after an interruption."""
+
+    def __init__(
+        self, settings: Settings, source: PointSource, watch: Watch, start: Parameters
+    ) -> None:
+        self.settings, self.source, self.watch = settings, source, watch
+        q, d = start.means.shape
+        self.coordinates = Coordinates(q, d, settings.method.frequencies, relative=True)
+        self.current, self.stage = Best(start), ""
+        self.counts: Counts = np.zeros(q, np.int64)
+
+    def fresh_points(self, stage: Stage) -> list[SpectralPoints]:
+        """Points for a stage, shared out by the kernel that is best so far."""
+        points = self.source.draw(self.current.parameters.kernel, stage.n_points)
+        self.counts = points[0].counts
+        return points
+
+    def search(self, stage: Stage, start: Parameters, points: list[SpectralPoints]) -> Best:
+        """The best that one search finds."""
+        best = Best(start)
+        try:
+            maximise(stage, best, points, self.coordinates, self.settings.tol, self.watch)
+        finally:
+            if stage.name != self.stage or best.value > self.current.value:
+                self.current, self.stage = best, stage.name
+        return best
+
+    def select(self, stage: Stage, candidates: list[Best]) -> Best:
+        """The best of them on points that none has seen."""
+        unseen = [p for _ in range(_UNSEEN_SETS) for p in self.fresh_points(stage)]
+        values = []
+        for candidate in candidates:
+            p = candidate.parameters
+            result = evaluate_mean(stage.problem, p, unseen)
+            values.append(self.watch.seen("selection", stage.problem, p, result))
+        return candidates[int(np.argmax(values))]
+
+
 def maximise(
     stage: Stage,
-    start: Parameters,
+    best: Best,
     points: list[SpectralPoints],
     coordinates: Coordinates,
     tol: float,
-    best: Best,
     watch: Watch,
 ) -> None:
-    """L-BFGS from ``start``; every evaluation is offered to ``best``."""
+    """L-BFGS from where ``best`` stands; every evaluation is offered to it."""
     n_rows = stage.problem.rows.n_rows
     gains: list[float] = []
 
@@ -125,7 +162,7 @@ def maximise(
         if len(gains) > _PATIENCE and gains[-1] - gains[-1 - _PATIENCE] < tol:
             raise StopIteration
 
-    theta = coordinates.pack(start)
+    theta = coordinates.pack(best.parameters)
     minimize(
         descend,
         theta,

@@ -22,7 +22,7 @@ class Method(NamedTuple):
     draw: str = "iid"
     frequencies: str = "positive"
     dtype: str = "float64"
-    kl_weight: float = 1.0
+    kl_weight: float | None = 1.0  # None: by the size of the data
     relearn: bool = False  # weights and noise again at the size of prediction
 
 
@@ -41,7 +41,7 @@ METHODS = {
         draw="sobol",
         frequencies="signed",
         dtype="float32",
-        kl_weight=0.05,
+        kl_weight=None,
         relearn=True,
     ),
 }
@@ -59,7 +59,10 @@ _COUNTS = (
     "n_components", "n_points", "n_prediction_points", "n_draws", "n_restarts", "max_evals",
     "mc_samples",
 )  # fmt: skip
-_AMOUNTS = ("tol",)
+_SIZED = ("n_components", "mc_samples")  # None: by the size of the data
+_MOST_COMPONENTS = 6
+_FEW_ROWS = 500
+_LEAST_KL_WEIGHT = 0.05
 
 
 class Settings(NamedTuple):
@@ -74,18 +77,22 @@ class Settings(NamedTuple):
     n_restarts: int
     max_evals: int
     mc_samples: int
+    kl_weight: float
     tol: float
     learning_rate: float
 
 
-def resolve(params: Mapping[str, Any]) -> Settings:
-    """Settings from the arguments of the estimator; a ValueError says what is wrong with one."""
+def resolve(params: Mapping[str, Any], n_rows: int, n_inputs: int) -> Settings:
+    """Settings from the arguments of the estimator; a ValueError says what is wrong with one.
+
+    Where an argument is None the method or the size of the data decides.
+    """
     for name, choices in _CHOICES.items():
         _check_choice(name, params[name], choices)
     for name in _COUNTS:
-        _check_number(name, params[name], Integral, 1, "a whole number of at least 1")
-    for name in _AMOUNTS:
-        _check_number(name, params[name], Real, 0, "a number that is not negative")
+        if params[name] is not None or name not in _SIZED:
+            _check_number(name, params[name], Integral, 1, "a whole number of at least 1")
+    _check_number("tol", params["tol"], Real, 0, "a number that is not negative")
     if params["kl_weight"] is not None:
         _check_number("kl_weight", params["kl_weight"], Real, 0, "None, or not negative")
     if not params["learning_rate"] > 0:
@@ -94,6 +101,11 @@ def resolve(params: Mapping[str, Any]) -> Settings:
     method = method._replace(
         **{name: params[name] for name in _OPTIONAL if params[name] is not None}
     )
+    params = {**params, **_by_size(params, method, n_rows, n_inputs)}
+    weight = method.kl_weight
+    if weight is None:
+        parameters = params["n_components"] * (2 * n_inputs + 1)
+        weight = min(max(0.5 * parameters / n_rows, _LEAST_KL_WEIGHT), 1.0)
     shares = _share_rule(params["shares"], method)
     for name in ("n_points", "n_prediction_points"):
         fewest = params["n_components"] * shares.floor
@@ -102,13 +114,39 @@ def resolve(params: Mapping[str, Any]) -> Settings:
                 f"{name}={params[name]} spectral points cannot serve n_components="
                 f"{params['n_components']}: give {name} of at least {fewest}, or fewer components."
             )
-    numbers = {name: params[name] for name in (*_COUNTS, *_AMOUNTS, "learning_rate")}
-    return Settings(method=method, shares=shares, **numbers)
+    numbers = {name: params[name] for name in (*_COUNTS, "tol", "learning_rate")}
+    return Settings(method=method, shares=shares, kl_weight=weight, **numbers)
+
+
+def _by_size(
+    params: Mapping[str, Any], method: Method, n_rows: int, n_inputs: int
+) -> dict[str, int]:
+    """What depends on the size of the data where the caller left it open.
+
+    A component has 2D + 1 parameters and gets at least three rows for each; with few rows the
+    objective is averaged over more draws, or it would be fitted to the points and not the data.
+    """
+    affordable = n_rows // (3 * (2 * n_inputs + 1))
+    few = n_rows < _FEW_ROWS and method.optimiser == "quasi-newton"
+    fewest_points = min(params["n_points"], params["n_prediction_points"])
+    chosen = {
+        "n_components": min(max(affordable, 1), _MOST_COMPONENTS, fewest_points),
+        "mc_samples": 3 if few else 1,
+    }
+    return {name: value for name, value in chosen.items() if params[name] is None}
 
 
 def _share_rule(shares: Any, method: Method) -> ShareRule:
     if isinstance(shares, ShareRule):
         _check_choice("shares.name", shares.name, SHARES)
+        for name in ("floor", "max_pairs"):
+            value = getattr(shares, name)
+            _check_number(f"shares.{name}", value, Integral, 1, "a whole number of at least 1")
+        for name in ("rate", "smoothing"):
+            value = getattr(shares, name)
+            _check_number(f"shares.{name}", value, Real, 0, "between 0 and 1")
+            if value > 1:
+                raise ValueError(f"shares.{name}={value!r}; it must be between 0 and 1.")
         return shares
     if shares is not None:
         _check_choice("shares", shares, SHARES)

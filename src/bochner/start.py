@@ -10,8 +10,8 @@ from bochner.parameters import Parameters
 from bochner.settings import Settings
 
 # Each start tries another smoothness (relative to a length scale of sqrt(D)) and noise level.
-_BREADTHS = (1.0, 0.5, 2.0, 1.0)
-_NOISES = (0.1, 0.05, 0.05, 0.02)
+_BREADTHS = (1.0, 2.0, 0.2, 0.5, 2.0, 5.0)
+_NOISES = (0.1, 0.02, 0.1, 0.05, 0.1, 0.1)
 _SPREAD = 2.0  # components start from half to twice the breadth
 _FEWEST_PEAK_ROWS, _MAX_PEAK_ROWS = 8, 4_000
 
