@@ -24,6 +24,18 @@ def thread_share() -> int:
     return int(max(1, min([joblib.cpu_count(), *blas])))
 
 
+def _take_control() -> None:
+    """Let this thread restore what another thread has limited.
+
+    Newer threadpoolctl lets only the thread that set a limit of OpenBLAS change it again, and
+    silently ignores all others; the last to leave here may be any thread.
+    """
+    for library in _controller().lib_controllers:
+        release = getattr(library, "clear_controlling_thread", None)
+        if release is not None:
+            release(force=True)
+
+
 class _Holders:
     """Counts the users of the limit, since it belongs to the whole process.
 
@@ -47,6 +59,7 @@ class _Holders:
         with self.lock:
             self.count -= 1
             if self.count == 0:
+                _take_control()
                 self.limit.__exit__(None, None, None)
                 self.limit = None
 

@@ -60,8 +60,9 @@ default="auto"
     kl_weight : float or None, default=None
         Weight of the divergence from the prior; 1 is the variational bound's. None: 1 for the
         paper's methods; for "auto" half the number of parameters per row, within 0.05 and 1.
-    frequencies : {"signed", "positive"}, default=None
-        Sign of the means. None: "signed" for "auto", "positive" for the paper's methods.
+    frequencies : {"signed", "positive", "zero"}, default=None
+        Sign of the means; "zero" leaves a mixture of Gaussian (RBF) kernels. None: "signed" for
+        "auto", "positive" for the paper's methods.
     draw : {"iid", "antithetic", "orthogonal", "sobol"}, default=None
         How spectral points are drawn. None: "sobol" for "auto", else "iid".
     shares : {"equal", "weight", "variance", "printed"} or ShareRule, default=None

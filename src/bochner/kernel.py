@@ -51,9 +51,9 @@ class SpectralMixture:
     scales: Array
 
     def __init__(self, weights: ArrayLike, means: ArrayLike, scales: ArrayLike) -> None:
-        w = np.atleast_1d(np.asarray(weights, dtype=np.float64))
-        mu = np.atleast_2d(np.asarray(means, dtype=np.float64))
-        sigma = np.atleast_2d(np.asarray(scales, dtype=np.float64))
+        w = np.atleast_1d(np.array(weights, dtype=np.float64))
+        mu = np.atleast_2d(np.array(means, dtype=np.float64))
+        sigma = np.atleast_2d(np.array(scales, dtype=np.float64))
         if w.ndim != 1 or mu.ndim != 2 or mu.shape != sigma.shape or mu.shape[0] != w.shape[0]:
             raise ValueError(
                 f"weights, means and scales have shapes {w.shape}, {mu.shape} and {sigma.shape}; "
@@ -107,8 +107,8 @@ class SpectralMixture:
 
     def __call__(self, X: ArrayLike, Z: ArrayLike | None = None) -> Array:
         """Covariance between the rows of X and those of Z (of X when Z is not given)."""
-        left = np.atleast_2d(np.asarray(X, dtype=np.float64))
-        right = left if Z is None else np.atleast_2d(np.asarray(Z, dtype=np.float64))
+        left = self._rows(X)
+        right = left if Z is None else self._rows(Z)
         K = np.empty((left.shape[0], right.shape[0]))
         step = max(1, _TILE_ELEMENTS // max(1, right.size))
         for i in range(0, left.shape[0], step):
@@ -117,7 +117,16 @@ class SpectralMixture:
 
     def diag(self, X: ArrayLike) -> Array:
         """Diagonal of ``self(X)``: k(0) for every row, since the kernel is stationary."""
-        return np.full(np.shape(X)[0], self.variance)
+        return np.full(len(self._rows(X)), self.variance)
+
+    def _rows(self, X: ArrayLike) -> Array:
+        rows = np.atleast_2d(np.asarray(X, dtype=np.float64))
+        if rows.ndim != 2 or rows.shape[1] != self.n_features_in:
+            raise ValueError(
+                f"X has shape {np.shape(X)}; this kernel wants rows of {self.n_features_in} "
+                "input(s), an array of shape (n_rows, n_inputs)."
+            )
+        return rows
 
     def density(self, s: ArrayLike) -> Array:
         """Symmetrised spectral density at frequencies ``s`` of shape (..., D); its mass is k(0)."""

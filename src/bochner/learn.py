@@ -127,6 +127,8 @@ class _Rounds:
 
     def select(self, stage: Stage, candidates: list[Best]) -> Best:
         """The best of them on points that none has seen."""
+        if len(_distinct(candidates)) == 1:
+            return candidates[0]
         unseen = [p for _ in range(_UNSEEN_SETS) for p in self.fresh_points(stage)]
         values = []
         for candidate in candidates:

@@ -48,12 +48,12 @@ class Parameters(NamedTuple):
 class Coordinates(NamedTuple):
     """Flat vector for an optimiser.
 
-    ``frequencies`` "signed" takes the means as they are, "positive" their logarithms. With
-    ``relative`` each input also gets one coordinate ``c_d`` of its own, and the components are
-    expressed in units of ``exp(c_d)``: ``sigma_qd = exp(c_d + delta_qd)``, ``mu_qd = exp(c_d)
-    nu_qd``. One step along ``c_d`` then makes an input matter more or less to all components at
-    once, which plain coordinates need 2 Q concerted steps for; quasi-Newton methods reach far
-    better optima in the same number of evaluations (see docs/choices.md).
+    ``frequencies`` "signed" takes the means as they are, "positive" their logarithms; "zero"
+    leaves them out. With ``relative`` each input also gets one coordinate ``c_d`` of its own, and
+    the components are expressed in units of ``exp(c_d)``: ``sigma_qd = exp(c_d + delta_qd)``,
+    ``mu_qd = exp(c_d) nu_qd``. One step along ``c_d`` then makes an input matter more or less to
+    all components at once, which plain coordinates need 2 Q concerted steps for; quasi-Newton
+    methods reach far better optima in the same number of evaluations (see docs/choices.md).
     """
 
     n_components: int
@@ -64,44 +64,59 @@ class Coordinates(NamedTuple):
     def pack(self, p: Parameters) -> Array:
         """Parameters to a vector."""
         c = p.log_scales.mean(axis=0) if self.relative else np.zeros(self.n_inputs)
-        means = p.means / np.exp(c) if self.frequencies == "signed" else np.log(p.means) - c
-        shared = c if self.relative else c[:0]
-        parts = [p.log_weights, means.ravel(), (p.log_scales - c).ravel(), shared, [p.log_noise]]
-        return np.concatenate(parts)
+        means = np.empty(0)
+        if self.frequencies == "signed":
+            means = p.means / np.exp(c)
+        elif self.frequencies == "positive":
+            means = np.log(p.means) - c
+        return self._joined(p.log_weights, means, p.log_scales - c, c, p.log_noise)
 
     def unpack(self, theta: Array) -> Parameters:
         """A vector to parameters."""
         log_weights, means, delta, c, log_noise = self._split(theta)
-        signed = self.frequencies == "signed"
-        mu = means * np.exp(c) if signed else np.exp(means + c)
+        if self.frequencies == "signed":
+            mu = means * np.exp(c)
+        elif self.frequencies == "positive":
+            mu = np.exp(means + c)
+        else:
+            mu = np.zeros_like(delta)
         return Parameters(log_weights, mu, delta + c, log_noise)
 
     def pack_gradient(self, p: Parameters, gradient: Parameters, theta: Array) -> Array:
         """Gradient at ``p``, which is ``unpack(theta)``, to a vector by the chain rule."""
         c = self._split(theta)[3]
         by_log = gradient.means * p.means
-        means = gradient.means * np.exp(c) if self.frequencies == "signed" else by_log
-        shared = (gradient.log_scales + by_log).sum(axis=0) if self.relative else c[:0]
-        parts = [gradient.log_weights, means.ravel(), gradient.log_scales.ravel(), shared]
-        return np.concatenate([*parts, [gradient.log_noise]])
+        by_unit = {"signed": gradient.means * np.exp(c), "positive": by_log, "zero": np.empty(0)}
+        shared = (gradient.log_scales + by_log).sum(axis=0)
+        means, scales = by_unit[self.frequencies], gradient.log_scales
+        return self._joined(gradient.log_weights, means, scales, shared, gradient.log_noise)
 
     def bounds(self, theta: Array) -> list[tuple[float, float]]:
         """Floors and ceilings for a search from ``theta``."""
-        q = self.n_components
-        inner = [(t - _REACH, t + _REACH) for t in theta[q:-1]]
+        logs = [(t - _REACH, t + _REACH) for t in theta]
         if self.frequencies == "signed":
             reach = float(np.exp(_REACH))
-            inner[: q * self.n_inputs] = [(-reach, reach)] * (q * self.n_inputs)
-        return [LOG_WEIGHT_BOUNDS] * q + inner + [LOG_NOISE_BOUNDS]
+            logs[self._means] = [(-reach, reach)] * (self.n_components * self.n_inputs)
+        logs[: self.n_components] = [LOG_WEIGHT_BOUNDS] * self.n_components
+        return [*logs[:-1], LOG_NOISE_BOUNDS]
+
+    @property
+    def _means(self) -> slice:
+        """Where the means stand in the vector."""
+        size = 0 if self.frequencies == "zero" else self.n_components * self.n_inputs
+        return slice(self.n_components, self.n_components + size)
+
+    def _joined(
+        self, log_weights: Array, means: Array, delta: Array, c: Array, log_noise: float
+    ) -> Array:
+        shared = c if self.relative else c[:0]
+        return np.concatenate([log_weights, means.ravel(), delta.ravel(), shared, [log_noise]])
 
     def _split(self, theta: Array) -> tuple[Array, Array, Array, Array, float]:
-        q, size = self.n_components, self.n_components * self.n_inputs
-        shape = (q, self.n_inputs)
-        c = theta[q + 2 * size : -1] if self.relative else np.zeros(self.n_inputs)
-        return (
-            theta[:q],
-            theta[q : q + size].reshape(shape),
-            theta[q + size : q + 2 * size].reshape(shape),
-            c,
-            float(theta[-1]),
-        )
+        shape = (self.n_components, self.n_inputs)
+        at = self._means.stop
+        end = at + self.n_components * self.n_inputs
+        means = theta[self._means].reshape(shape) if self.frequencies != "zero" else np.empty(0)
+        c = theta[end:-1] if self.relative else np.zeros(self.n_inputs)
+        delta = theta[at:end].reshape(shape)
+        return theta[: self.n_components], means, delta, c, float(theta[-1])

@@ -50,7 +50,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "inference": tuple(METHODS),
     "posterior": ("features",),
     "prior": PRIORS,
-    "frequencies": ("signed", "positive"),
+    "frequencies": ("signed", "positive", "zero"),
     "draw": tuple(DRAWS),
     "dtype": ("float32", "float64"),
 }

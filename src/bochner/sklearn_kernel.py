@@ -90,7 +90,7 @@ class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
 
     @theta.setter
     def theta(self, theta: Array) -> None:
-        q, d = np.shape(self.means)
+        q, d = self.mixture.means.shape
         at = 0
         shapes = {"means": (q, d), "scales": (q, d), "weights": (q,)}
         for (name, shape), free in zip(shapes.items(), self._free, strict=True):
@@ -102,7 +102,7 @@ class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
     @property
     def bounds(self) -> Array:
         """Bounds of ``theta``, shape (n_dims, 2)."""
-        q, d = np.shape(self.means)
+        q, d = self.mixture.means.shape
         parts = [np.empty((0, 2))]
         for name, size in (("means", q * d), ("scales", q * d), ("weights", q)):
             pair = getattr(self, f"{name}_bounds")
@@ -137,7 +137,7 @@ class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
 
     def __repr__(self) -> str:
         """Short: components and inputs."""
-        q, d = np.shape(self.means)
+        q, d = self.mixture.means.shape
         return (
             f"SpectralMixtureKernel({q} components, {d} inputs, k(0)={self.mixture.variance:.3g})"
         )

@@ -83,4 +83,6 @@ def starts_for(
             starts.append(spectral_start(X, Y[:, 0], q, rng))
     if settings.method.frequencies == "signed":
         return starts
+    if settings.method.frequencies == "zero":
+        return [s._replace(means=np.zeros((q, d))) for s in starts]
     return [s._replace(means=np.abs(s.means) + 1e-3 * np.exp(s.log_scales)) for s in starts]

@@ -80,7 +80,9 @@ def _stepped(
     positive = frequencies == "positive"
     by_scale = _unit_rows(0.5 * g.log_scales) if natural else g.log_scales
     log_scales = p.log_scales + groups.log_scales.move(by_scale)
-    by_mean = g.means * p.means if positive else g.means
+    ones = np.ones_like(p.means)
+    chain = {"signed": ones, "positive": p.means, "zero": 0.0 * ones}
+    by_mean = g.means * chain[frequencies]
     if natural:
         variance = np.exp(2.0 * log_scales)
         factor = variance / np.square(p.means) if positive else variance
