@@ -200,7 +200,7 @@ def test_smoothing_keeps_part_of_the_previous_shares():
     rule = ShareRule("weight", smoothing=0.75, floor=2)
     model = SpectralMixtureRegressor(n_components=2, shares=rule, n_points=40)
     X, rng = np.zeros((5, 1)), np.random.default_rng(11)
-    source = PointSource(resolve(model.get_params()), X, rng)
+    source = PointSource(resolve(model.get_params(), n_rows=200, n_inputs=1), X, rng)
 
     def counts(weights):
         kernel = SpectralMixture(weights, [[0.0], [1.0]], [[1.0], [1.0]])

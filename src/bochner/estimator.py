@@ -75,8 +75,8 @@ default="auto"
     tol : float, default=1e-4
         "auto" stops when ten iterations gain less than this in the objective per row.
     mc_samples : int or None, default=None
-        Draws of the points that each evaluation of the objective is averaged over. None: 1, or 3
-        for "auto" with fewer than 500 rows.
+        Draws of the points that each evaluation of the objective is averaged over. None: 1, but
+        for "auto" 2 with fewer than 2,000 rows and 3 with fewer than 500.
     learning_rate : float, default=0.01
         Step of Adam (the paper's methods).
     standardize : bool, default=True
@@ -189,7 +189,7 @@ default="auto"
         self
         """
         rows_in, target = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True
+            self, X, y, dtype=np.float64, order="C", multi_output=True, y_numeric=True
         )
         settings = resolve(self.get_params(deep=False), *rows_in.shape)
         Y = np.asarray(target, np.float64).reshape(len(rows_in), -1)
@@ -350,9 +350,7 @@ default="auto"
     def _threads(self) -> int | None:
         if self.n_jobs is None or self.n_jobs == -1:
             return None
-        if not isinstance(self.n_jobs, int) or self.n_jobs < 1:
-            raise ValueError(f"n_jobs={self.n_jobs!r}; it must be None, -1 or at least 1.")
-        return self.n_jobs
+        return int(self.n_jobs)
 
     def _inputs(self, X: ArrayLike) -> Array:
         check_is_fitted(self)

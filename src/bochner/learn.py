@@ -7,6 +7,7 @@ points. What the rounds return is compared on points that none of them has seen.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -46,11 +47,16 @@ class Stage(NamedTuple):
     max_evals: int
 
 
+class _Spent(Exception):  # noqa: N818
+    """A search has made all the evaluations that it may."""
+
+
 def planned_evaluations(settings: Settings) -> int:
     """Most evaluations that `learn_in_rounds` makes."""
     e, n = settings.max_evals, settings.n_restarts + 1  # one start more for series
-    searches = n * (int(_TRIAL * e) + 1) + 2 * (int(_POLISH * e) + 1) + _ROUNDS * (e // _ROUNDS + 1)
-    return searches + n + 2 + 1 + _ROUNDS
+    trial, polish, rounds = max(int(_TRIAL * e), 1), max(int(_POLISH * e), 1), max(e // _ROUNDS, 1)
+    selections = n + 2 + 1 + _ROUNDS
+    return n * trial + 2 * polish + _ROUNDS * rounds + selections
 
 
 def learn_in_rounds(
@@ -149,8 +155,13 @@ def maximise(
     """L-BFGS from where ``best`` stands; every evaluation is offered to it."""
     n_rows = stage.problem.rows.n_rows
     gains: list[float] = []
+    left = max(stage.max_evals, 1)
 
     def descend(theta: Array) -> tuple[float, Array]:
+        nonlocal left
+        if left == 0:
+            raise _Spent  # SciPy looks at its own limit only between line searches
+        left -= 1
         p = coordinates.unpack(theta)
         result = evaluate_mean(stage.problem, p, points)
         best.offer(p, watch.seen(stage.name, stage.problem, p, result))
@@ -165,12 +176,13 @@ def maximise(
             raise StopIteration
 
     theta = coordinates.pack(best.parameters)
-    minimize(
-        descend,
-        theta,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=coordinates.bounds(theta),
-        callback=enough,
-        options={"maxfun": max(stage.max_evals, 1), "maxcor": 20, "ftol": 0.0, "gtol": 0.0},
-    )
+    with suppress(_Spent):
+        minimize(
+            descend,
+            theta,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=coordinates.bounds(theta),
+            callback=enough,
+            options={"maxfun": left + 1, "maxiter": left, "maxcor": 20, "ftol": 0.0, "gtol": 0.0},
+        )

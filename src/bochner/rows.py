@@ -7,11 +7,13 @@ cluster, a GPU) is another class with the same two methods.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -100,6 +102,7 @@ class ThreadedRows:
         """The same rows computed with in another precision; made once, then remembered."""
         if self.dtype == dtype:
             return self
+        self._kept.release()  # the budget is for both together
         if self._other is None:
             self._other = ThreadedRows(
                 self.X, self.Y, dtype, self.n_threads, self.block_rows, self.keep_bytes
@@ -174,6 +177,11 @@ class _Kept:
             self.buffers[i] = np.empty(shape, block.XT.dtype) if left >= 0 else None
             self.at[i] = None
 
+    def release(self) -> None:
+        """Give the memory back."""
+        self.buffers = [None] * len(self.buffers)
+        self.n_points = -1
+
     def source(self, i: int) -> FeatureSource:
         """Function that gives the features of block i, computing them only when they are new."""
 
@@ -190,30 +198,42 @@ class _Kept:
         return features
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    """One supply of threads for the process; what runs at once is limited by `_permits`."""
-    return ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="bochner")
+class _Workers(NamedTuple):
+    """One supply of threads for a process, and permits for as many as it may use at once.
+
+    Fits side by side share them; a forked process has none of its parent's threads.
+    """
+
+    pool: ThreadPoolExecutor
+    permits: threading.Semaphore
 
 
 @cache
-def _permits() -> threading.Semaphore:
-    """As many as this process may use threads: fits side by side share them."""
-    return threading.Semaphore(thread_share())
+def _workers_of(process: int) -> _Workers:
+    pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=f"bochner-{process}")
+    return _Workers(pool, threading.Semaphore(thread_share()))
+
+
+def _workers() -> _Workers:
+    return _workers_of(os.getpid())
 
 
 def ordered_map(
     function: Callable[[int], Any], n: int, n_threads: int | None = None
 ) -> Iterator[Any]:
     """``function(0), ..., function(n - 1)`` computed by threads, yielded in that order."""
-    workers = min(n, n_threads or thread_share())
-    if workers <= 1:
-        yield from (function(k) for k in range(n))
+    n_workers = min(n, n_threads or thread_share())
+    workers = _workers()
+    if n_workers <= 1:
+        for k in range(n):
+            with workers.permits:
+                result = function(k)
+            yield result
         return
 
-    results = _InOrder()
-    for _ in range(workers):
-        _pool().submit(results.work, function, n)
+    results = _InOrder(n_workers, workers.permits)
+    for _ in range(n_workers):
+        workers.pool.submit(results.work, function, n)
     try:
         for k in range(n):
             yield results.wait_for(k)
@@ -224,7 +244,8 @@ def ordered_map(
 class _InOrder:
     """Tasks taken from one counter by all workers, their results handed out in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_workers: int, permits: threading.Semaphore) -> None:
+        self.running, self.permits = n_workers, permits
         self.changed = threading.Condition()
         self.done: dict[int, Any] = {}
         self.next = 0
@@ -233,22 +254,26 @@ class _InOrder:
 
     def work(self, function: Callable[[int], Any], n: int) -> None:
         """What one thread does: the next task, until none is left."""
-        while True:
-            with self.changed:
-                k, self.next = self.next, self.next + 1
-                if k >= n or self.stopped:
-                    return
-            try:
-                with _permits():
+        try:
+            while (k := self._take()) < n:
+                with self.permits:
                     result = function(k)
-            except BaseException as failure:  # handed to the caller, whatever it is
                 with self.changed:
-                    self.failure, self.stopped = failure, True
+                    self.done[k] = result
                     self.changed.notify_all()
-                return
+        except BaseException as failure:  # handed to the caller, whatever it is
             with self.changed:
-                self.done[k] = result
+                self.failure, self.stopped = failure, True
+        finally:
+            with self.changed:
+                self.running -= 1
                 self.changed.notify_all()
+
+    def _take(self) -> int:
+        """The next task; beyond all tasks once stopped."""
+        with self.changed:
+            k, self.next = self.next, self.next + 1
+            return sys.maxsize if self.stopped else k
 
     def wait_for(self, k: int) -> Any:
         """Result k, or the failure of any task."""
@@ -259,9 +284,10 @@ class _InOrder:
             return self.done.pop(k)
 
     def stop(self) -> None:
-        """Let the workers finish what they are at and take nothing more."""
+        """Wait until the workers have finished what they are at; they take nothing more."""
         with self.changed:
             self.stopped = True
+            self.changed.wait_for(lambda: self.running == 0)
 
 
 def _added(total: Any, part: Any) -> Any:

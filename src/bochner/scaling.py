@@ -5,21 +5,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
 from bochner.kernel import Array, Counts
 
 LIMIT = 10.0
 """Standardised inputs are held within this many scales of the centre, in fit and in predict."""
 
-_GAUSSIAN_RANGE = 4.652695748081682  # of the 1% to 99% range of a normal variable with sd 1
 _MAX_QUANTILE_ROWS = 20_000
+_FEWEST_QUANTILE_ROWS = 8
+_WILD = 3.0  # times by which the sd must exceed what the bulk of a column implies
 
 
 class InputScaler(NamedTuple):
     """Standardises inputs; extreme ones are moved to `LIMIT`.
 
-    The scale of a column is its standard deviation, or what the range from 1% to 99% implies for
-    a normal variable where that is smaller: one wild value then cannot squash all others. A
+    The scale of a column is its standard deviation, unless that is far larger than what the
+    values without the outermost percent on either side imply for a normal variable: then it is
+    the latter, and the centre the median, for one wild value must not squash all others. A
     column that never changes has scale 1 and so says nothing.
     """
 
@@ -32,13 +35,11 @@ class InputScaler(NamedTuple):
     @classmethod
     def of(cls, X: Array) -> InputScaler:
         """Scaler of training inputs."""
-        centre, sd = X.mean(axis=0), X.std(axis=0)
-        rows = X[:: -(-len(X) // _MAX_QUANTILE_ROWS)]
-        low, high = np.quantile(rows, [0.01, 0.99], axis=0)
-        robust = (high - low) / _GAUSSIAN_RANGE
-        scale = np.where((robust > 0) & (robust < sd), robust, sd)
-        shifted = robust < 0.5 * sd  # a mean pulled away by what the scale ignores
-        centre = np.where(shifted & (robust > 0), np.median(rows, axis=0), centre)
+        centre, scale = X.mean(axis=0), X.std(axis=0)
+        if len(X) >= _FEWEST_QUANTILE_ROWS:
+            median, bulk = _bulk(X[:: -(-len(X) // _MAX_QUANTILE_ROWS)])
+            wild = (bulk > 0) & (scale > _WILD * bulk)
+            centre, scale = np.where(wild, median, centre), np.where(wild, bulk, scale)
         tiny = 1e-12 * np.maximum(np.abs(centre), np.finfo(float).tiny)
         scale = np.where(scale > tiny, scale, 1.0)
         return cls(centre, scale, X.min(axis=0), X.max(axis=0), LIMIT)
@@ -59,6 +60,15 @@ class InputScaler(NamedTuple):
         outside = (self.low > X) | (self.high < X)
         far = np.abs(X - self.centre) > self.limit * self.scale
         return np.flatnonzero((outside & far).any(axis=0))
+
+
+def _bulk(X: Array) -> tuple[Array, Array]:
+    """Median, and the sd that the range without the outermost values implies for a normal."""
+    n = len(X)
+    left_out = max(n // 100, 1)
+    ranked = np.partition(X, [left_out, n // 2, n - 1 - left_out], axis=0)
+    implied = -2.0 * ndtri((left_out + 0.5) / n)  # their distance in standard deviations
+    return ranked[n // 2], (ranked[n - 1 - left_out] - ranked[left_out]) / implied
 
 
 class OutputScaler(NamedTuple):

@@ -61,7 +61,7 @@ _COUNTS = (
 )  # fmt: skip
 _SIZED = ("n_components", "mc_samples")  # None: by the size of the data
 _MOST_COMPONENTS = 6
-_FEW_ROWS = 500
+_FEW_ROWS = (500, 2_000)  # below these one more draw of the points, each
 _LEAST_KL_WEIGHT = 0.05
 
 
@@ -93,10 +93,13 @@ def resolve(params: Mapping[str, Any], n_rows: int, n_inputs: int) -> Settings:
         if params[name] is not None or name not in _SIZED:
             _check_number(name, params[name], Integral, 1, "a whole number of at least 1")
     _check_number("tol", params["tol"], Real, 0, "a number that is not negative")
+    _check_number("learning_rate", params["learning_rate"], Real, 1e-12, "a positive number")
+    if params["n_jobs"] not in (None, -1):
+        _check_number("n_jobs", params["n_jobs"], Integral, 1, "None, -1 or at least 1")
+    if params["callback"] is not None and not callable(params["callback"]):
+        raise ValueError(f"callback={params['callback']!r}; it must be None or callable.")
     if params["kl_weight"] is not None:
         _check_number("kl_weight", params["kl_weight"], Real, 0, "None, or not negative")
-    if not params["learning_rate"] > 0:
-        raise ValueError(f"learning_rate={params['learning_rate']!r}; it must be positive.")
     method = METHODS[params["inference"]]
     method = method._replace(
         **{name: params[name] for name in _OPTIONAL if params[name] is not None}
@@ -127,11 +130,11 @@ def _by_size(
     objective is averaged over more draws, or it would be fitted to the points and not the data.
     """
     affordable = n_rows // (3 * (2 * n_inputs + 1))
-    few = n_rows < _FEW_ROWS and method.optimiser == "quasi-newton"
+    samples = sum(n_rows < few for few in (*_FEW_ROWS, float("inf")))
     fewest_points = min(params["n_points"], params["n_prediction_points"])
     chosen = {
         "n_components": min(max(affordable, 1), _MOST_COMPONENTS, fewest_points),
-        "mc_samples": 3 if few else 1,
+        "mc_samples": samples if method.optimiser == "quasi-newton" else 1,
     }
     return {name: value for name, value in chosen.items() if params[name] is None}
 
@@ -162,5 +165,6 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def _check_number(name: str, value: Any, kind: type, least: float, wanted: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, kind) or not value >= least:  # type: ignore[operator]
+    sound = isinstance(value, kind) and not isinstance(value, bool)
+    if not (sound and least <= value < float("inf")):
         raise ValueError(f"{name}={value!r}; it must be {wanted}.")
