@@ -8,7 +8,6 @@ cluster, a GPU) is another class with the same two methods.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -222,72 +221,73 @@ def ordered_map(
     function: Callable[[int], Any], n: int, n_threads: int | None = None
 ) -> Iterator[Any]:
     """``function(0), ..., function(n - 1)`` computed by threads, yielded in that order."""
-    n_workers = min(n, n_threads or thread_share())
     workers = _workers()
-    if n_workers <= 1:
-        for k in range(n):
-            with workers.permits:
-                result = function(k)
-            yield result
-        return
-
-    results = _InOrder(n_workers, workers.permits)
-    for _ in range(n_workers):
-        workers.pool.submit(results.work, function, n)
+    helpers = max(min(n, n_threads or thread_share()) - 1, 0)
+    results = _InOrder(function, n, helpers, workers.permits)
+    for _ in range(helpers):
+        workers.pool.submit(results.help)
     try:
         for k in range(n):
-            yield results.wait_for(k)
+            yield results.get(k)
     finally:
         results.stop()
 
 
 class _InOrder:
-    """Tasks taken from one counter by all workers, their results handed out in order."""
+    """Tasks taken from one counter by the caller and its helpers, results given out in order."""
 
-    def __init__(self, n_workers: int, permits: threading.Semaphore) -> None:
-        self.running, self.permits = n_workers, permits
+    def __init__(
+        self, function: Callable[[int], Any], n: int, helpers: int, permits: threading.Semaphore
+    ) -> None:
+        self.function, self.n, self.permits = function, n, permits
         self.changed = threading.Condition()
         self.done: dict[int, Any] = {}
-        self.next = 0
+        self.next, self.helping = 0, helpers
         self.failure: BaseException | None = None
-        self.stopped = False
 
-    def work(self, function: Callable[[int], Any], n: int) -> None:
-        """What one thread does: the next task, until none is left."""
-        try:
-            while (k := self._take()) < n:
-                with self.permits:
-                    result = function(k)
+    def get(self, k: int) -> Any:
+        """Result k, computing whatever is still to be taken, or the failure of any task."""
+        while True:
+            with self.changed:
+                if self.failure is not None:
+                    raise self.failure
+                if k in self.done:
+                    return self.done.pop(k)
+            if not self._one():
                 with self.changed:
-                    self.done[k] = result
-                    self.changed.notify_all()
+                    self.changed.wait_for(lambda: k in self.done or self.failure is not None)
+
+    def help(self) -> None:
+        """What a helper does: the next task, until none is left."""
+        try:
+            while self._one():
+                pass
         except BaseException as failure:  # handed to the caller, whatever it is
             with self.changed:
-                self.failure, self.stopped = failure, True
+                self.failure, self.next = failure, self.n
         finally:
             with self.changed:
-                self.running -= 1
+                self.helping -= 1
                 self.changed.notify_all()
 
-    def _take(self) -> int:
-        """The next task; beyond all tasks once stopped."""
-        with self.changed:
-            k, self.next = self.next, self.next + 1
-            return sys.maxsize if self.stopped else k
-
-    def wait_for(self, k: int) -> Any:
-        """Result k, or the failure of any task."""
-        with self.changed:
-            self.changed.wait_for(lambda: k in self.done or self.failure is not None)
-            if self.failure is not None:
-                raise self.failure
-            return self.done.pop(k)
-
     def stop(self) -> None:
-        """Wait until the workers have finished what they are at; they take nothing more."""
+        """Wait until the helpers have finished what they are at; they take nothing more."""
         with self.changed:
-            self.stopped = True
-            self.changed.wait_for(lambda: self.running == 0)
+            self.next = self.n
+            self.changed.wait_for(lambda: self.helping == 0)
+
+    def _one(self) -> bool:
+        """Do the next task, if there is one."""
+        with self.changed:
+            k, self.next = self.next, min(self.next + 1, self.n)
+        if k == self.n:
+            return False
+        with self.permits:
+            result = self.function(k)
+        with self.changed:
+            self.done[k] = result
+            self.changed.notify_all()
+        return True
 
 
 def _added(total: Any, part: Any) -> Any:
