@@ -146,7 +146,7 @@ def test_fits_in_threads_never_run_more_tasks_at_once_than_the_process_has_threa
                      block_rows=100)
         for _ in range(4)
     ]  # fmt: skip
-    points, task = Frequencies(np.ones((1, 1)), wide=False, again=False), Counting()
+    points, task = Frequencies.of(np.ones((1, 1)), wide=False, again=False), Counting()
     joblib.Parallel(4, backend="threading")(
         joblib.delayed(engine.reduce)(task, points) for engine in engines
     )

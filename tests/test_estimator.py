@@ -255,7 +255,9 @@ def test_float32_and_float64_agree_on_an_easy_problem():
     single, double = (quick(dtype=t, max_evals=40).fit(X, y) for t in ("float32", "float64"))
     mean, std = single.predict(X, return_std=True)
     same, same_std = double.predict(X, return_std=True)
-    assert np.abs(mean - same).max() < 0.1
+    latent = double.predict(X, return_std=True, latent=True)[1]
+    # Two searches end at slightly different kernels: by less than they themselves are in doubt.
+    assert np.sqrt(np.mean(np.square(mean - same))) < np.sqrt(np.mean(np.square(latent)))
     np.testing.assert_allclose(std, same_std, rtol=0.2)
     assert single.noise_variance_ == pytest.approx(double.noise_variance_, rel=0.2)
 

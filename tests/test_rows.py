@@ -22,7 +22,7 @@ def some_rows(n=3_000, d=3, p=2, **options):
 
 def some_points(m=10, d=3, again=False, seed=1):
     S = np.random.default_rng(seed).standard_normal((m, d))
-    return Frequencies(S, wide=False, again=again)
+    return Frequencies.of(S, wide=False, again=again)
 
 
 def adjoint_like(m=10, p=2):
@@ -32,7 +32,7 @@ def adjoint_like(m=10, p=2):
 def both_passes(rows, points):
     B = adjoint_like().astype(rows.dtype)
     back = rows.reduce(pullback, points, B)
-    return [rows.reduce(gram, points), back.S_bar, back.residual]
+    return [rows.reduce(gram, points), back.omega_bar, back.residual]
 
 
 def dense_passes(rows, points):
@@ -42,7 +42,7 @@ def dense_passes(rows, points):
     m = len(points.S)
     Z_bar = adjoint_like() @ Z
     T_bar = Z_bar[m : 2 * m] * Z[:m] - Z_bar[:m] * Z[m : 2 * m]
-    return [Z @ Z.T, 2 * np.pi * T_bar @ rows.X, np.sum(Z_bar[2 * m :] ** 2, axis=1)]
+    return [Z @ Z.T, T_bar @ rows.X, np.sum(Z_bar[2 * m :] ** 2, axis=1)]
 
 
 def same_bits(left, right):
@@ -207,7 +207,7 @@ def test_a_named_tuple_is_summed_field_by_field():
     rows, points = some_rows(block_rows=500), some_points()
     back = rows.reduce(pullback, points, adjoint_like().astype("float32"))
     assert type(back).__name__ == "Pullback"
-    assert back.S_bar.shape == (10, 3)
+    assert back.omega_bar.shape == (10, 3)
     assert back.residual.shape == (2,)
 
 

@@ -46,7 +46,7 @@ _FAILED = Objective(-np.inf, None, -np.inf, np.nan)
 def frequencies_at(S: Array, input_squares: Array, again: bool = False) -> Frequencies:
     """Points with the choice of how their phases are formed."""
     typical = np.sqrt(np.max(np.square(S) @ input_squares, initial=0.0))
-    return Frequencies(S, wide=bool(typical > FLOAT32_TURNS), again=again)
+    return Frequencies.of(S, wide=bool(typical > FLOAT32_TURNS), again=again)
 
 
 def rows_for(problem: Problem, prior_variance: float, noise_variance: float, m: int) -> Rows:
@@ -79,10 +79,11 @@ def evaluate(problem: Problem, p: Parameters, points: SpectralPoints) -> Objecti
     back = rows.reduce(pullback, frequencies, evidence.adjoint(solution, rows.dtype))
     fit = evidence.log_evidence(stats, solution, back.residual)
     kl = divergence(p, counts, problem.prior)
-    by_scale = sum_by_component(back.S_bar * points.normals, counts) * kernel.scales
+    S_bar = 2.0 * np.pi * back.omega_bar
+    by_scale = sum_by_component(S_bar * points.normals, counts) * kernel.scales
     gradient = Parameters(
         0.5 * sum_by_component(fold_features(fit.log_a_bar), counts),
-        sum_by_component(back.S_bar, counts) - kl.means_bar,
+        sum_by_component(S_bar, counts) - kl.means_bar,
         by_scale - kl.log_scales_bar,
         fit.log_noise_bar,
     )

@@ -97,8 +97,7 @@ class FeaturePosterior(NamedTuple):
         return out
 
     def _features(self, X: Array, draw: Draw) -> Array:
-        bare = np.empty((0, len(X)))
-        block = Block(X, np.ascontiguousarray(X.T), bare)
+        block = Block.of(X, np.empty((len(X), 0)), X.dtype)
         return fourier(block, frequencies_at(draw.S, self.input_squares))
 
     def _means(self, X: Array) -> Array:

@@ -144,10 +144,7 @@ class ThreadedRows:
 
     def _block(self, i: int) -> Block:
         rows = slice(self._edges[i], self._edges[i + 1])
-        X, Y = self.X[rows], self.Y[rows]
-        return Block(
-            X, np.ascontiguousarray(X.T, self.dtype), np.ascontiguousarray(Y.T, self.dtype)
-        )
+        return Block.of(self.X[rows], self.Y[rows], self.dtype)
 
 
 def _computed(i: int) -> FeatureSource:
