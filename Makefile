@@ -4,7 +4,7 @@ VENV := .venv
 BENCH := .venv-bench
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench accuracy curves format clean
+.PHONY: demo test check bench accuracy choices curves format clean
 
 demo: $(VENV)/.installed        ## fit and forecast the CO2 record; writes demo/forecast.png
 	$(BIN)/python demo/co2.py
@@ -26,6 +26,9 @@ bench: $(BENCH)/.installed      ## speed against the products alone, torch and J
 
 accuracy: $(BENCH)/.installed   ## errors and coverage with default settings; needs BOCHNER_DATA
 	$(BENCH)/bin/python -m benchmarks.accuracy
+
+choices: $(BENCH)/.installed    ## what each default is worth, on validation rows; needs BOCHNER_DATA
+	$(BENCH)/bin/python -m benchmarks.choices
 
 curves: $(BENCH)/.installed     ## learning curves of the paper's methods; needs BOCHNER_DATA
 	$(BENCH)/bin/python -m benchmarks.curves

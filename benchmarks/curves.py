@@ -61,6 +61,7 @@ class Standardised(NamedTuple):
 
     @classmethod
     def of(cls, split: Split) -> Standardised:
+        """A split so scaled."""
         centre, scale = split.X.mean(axis=0), split.X.std(axis=0)
         scale = np.where(scale > 0, scale, 1.0)
         y_centre, y_scale = split.y.mean(), float(split.y.std())
@@ -81,6 +82,7 @@ class Looking(Watch):
         self.kept: list[Parameters] = []
 
     def seen(self, stage: str, problem: Problem, p: Parameters, result: object) -> float:
+        """Record as ever; keep the parameters now and then."""
         if len(self.trace) % LOOK_EVERY == 0:
             self.kept.append(p)
         return super().seen(stage, problem, p, result)

@@ -51,7 +51,7 @@ def main() -> None:
     season = seasonal_naive(t, y, known, trend, cut)
     print(f"The ten years held back: RMSE {rms(off):.2f} ppm, {inside:.0%} within 95% intervals.")
     if inside < ENOUGH_INSIDE:
-        print("  Too few: the trend's own uncertainty is not in the intervals. Trust a year or two.")
+        print("  Too few: the trend's own uncertainty is not in them. Trust a year or two.")
     print(f"The same with last year's season repeated: {rms(y[ahead] - season):.2f} ppm; ", end="")
     print(f"the parabola alone: {rms(y[ahead] - trend(t[ahead] - cut)):.2f} ppm.")
     draw(t, y, known, mean, std)
