@@ -3,6 +3,10 @@
     python -m benchmarks.speed            # about ten minutes on two cores
     python -m benchmarks.speed --only 2   # one shape
     python -m benchmarks.speed --quick    # does it run?
+    python -m benchmarks.speed --plain    # with OpenBLAS as it chooses its kernels
+
+Where OpenBLAS does not recognise the processor, all contestants run with the kernels that it should
+have chosen (see `bochner.blas.faster_kernels`); torch and JAX bring their own and are not affected.
 
 Every measurement is a process of its own; contestants take turns for several rounds, and the
 round with the smallest median counts. "cpu ms" is processor time divided by cores, the least of
@@ -32,6 +36,7 @@ import joblib
 import numpy as np
 
 from benchmarks.contestants import CONTESTANTS, Result, Variant, make_case
+from bochner.blas import KERNEL_CHOICE, faster_kernels
 
 SHAPES = [(48_000, 385, 60), (41_000, 9, 60), (7_372, 8, 60), (1_000_000, 9, 60)]
 QUICK_SHAPES = [(2_000, 5, 12)]
@@ -149,14 +154,21 @@ def _of_status(field: str) -> int | None:
 # All measurements ------------------------------------------------------------------------------
 
 
-def run_process(name: str, shape: tuple[int, int, int], rounds: int) -> Record:
+def environment(plain: bool) -> dict[str, str]:
+    """The environment of every contestant."""
+    kernels = None if plain else faster_kernels()
+    return dict(os.environ) | ({KERNEL_CHOICE: kernels} if kernels else {})
+
+
+def run_process(name: str, shape: tuple[int, int, int], rounds: int, env: dict[str, str]) -> Record:
     """One measurement; a record with "failure" where there is none to be had."""
     command = [sys.executable, "-m", "benchmarks.speed", "--contestant", name]
     command += ["--shape", ",".join(map(str, shape)), "--rounds", str(rounds)]
     limit = _TIME_LIMIT.get(name, _USUAL_TIME_LIMIT)
     start, busy, own = time.perf_counter(), _busy_seconds(), _seconds_of_children()
+    pipe = subprocess.PIPE
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, env=env
     )
     try:
         out, err = process.communicate(timeout=limit)
@@ -189,7 +201,7 @@ def _seconds_of_children() -> float:
     return times.children_user + times.children_system
 
 
-def compete(shape: tuple[int, int, int], rounds: int) -> dict[str, Record]:
+def compete(shape: tuple[int, int, int], rounds: int, env: dict[str, str]) -> dict[str, Record]:
     """Best round of every contestant that can run at all."""
     records: dict[str, list[Record]] = {}
     left_out: dict[str, str] = {}
@@ -197,7 +209,7 @@ def compete(shape: tuple[int, int, int], rounds: int) -> dict[str, Record]:
         for name in CONTESTANTS:
             if name in left_out:
                 continue
-            record = run_process(name, shape, rounds)
+            record = run_process(name, shape, rounds, env)
             label = f"  round {turn + 1}  {name:<16}"
             if "missing" in record or "failure" in record:
                 left_out[name] = _why(name, record)
@@ -353,7 +365,7 @@ def print_table(shape: tuple[int, int, int], best: dict[str, Record]) -> None:
         print(text)
 
 
-def machine() -> Record:
+def machine(env: dict[str, str]) -> Record:
     """What the numbers depend on."""
     packages = {}
     for name in ("numpy", "scipy", "torch", "jax"):
@@ -366,6 +378,7 @@ def machine() -> Record:
         "architecture": platform.machine(),
         "system": platform.system(),
         "python": platform.python_version(),
+        "blas_kernels_chosen_for_openblas": env.get(KERNEL_CHOICE),
         "packages": packages,
     }
 
@@ -376,6 +389,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="one small shape, one round")
     parser.add_argument("--only", type=int, choices=range(len(SHAPES)), help="index of a shape")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--plain", action="store_true", help="leave OpenBLAS to itself")
     parser.add_argument("--contestant", choices=CONTESTANTS, help="one measurement, as JSON")
     parser.add_argument("--shape", help="N,D,M of that measurement")
     options = parser.parse_args(arguments)
@@ -388,16 +402,20 @@ def main(arguments: list[str] | None = None) -> None:
     rounds = 1 if options.quick else options.rounds
     if options.only is not None and not options.quick:
         shapes = [SHAPES[options.only]]
+    env = environment(options.plain)
+    if env.get(KERNEL_CHOICE):
+        print(f"{KERNEL_CHOICE}={env[KERNEL_CHOICE]} for every contestant")
     all_best = {}
     for shape in shapes:
         print(f"{shape[0]} rows, {shape[1]} inputs, {shape[2]} points", flush=True)
-        all_best[shape] = compete(shape, rounds)
+        all_best[shape] = compete(shape, rounds, env)
 
     targets = {shape: targets_of(shape, best) for shape, best in all_best.items()}
     across = scaling_target(all_best)
     for shape, best in all_best.items():
         print_table(shape, best)
-        print("\n".join(target.line for target in targets[shape]))
+        shown = [t for t in targets[shape] if not options.quick or t.what.startswith("agreement")]
+        print("\n".join(target.line for target in shown))
     print("".join(f"\n{target.line}" for target in across))
     print("JAX is compiled; without jit it was slower at every shape tried, and is not run.")
     if options.quick:
@@ -405,9 +423,10 @@ def main(arguments: list[str] | None = None) -> None:
 
     RESULTS.mkdir(exist_ok=True)
     whole = len(all_best) == len(SHAPES)
-    path = RESULTS / ("speed.json" if whole else "speed.local.json")
+    name = "speed_plain.json" if options.plain else "speed.json"
+    path = RESULTS / (name if whole else "speed.local.json")
     results = {
-        "machine": machine(),
+        "machine": machine(env),
         "shapes": [
             {
                 "rows": shape[0],

@@ -1,5 +1,7 @@
 """Forecast ten years of CO2 that were held back, then say what the kernel has found.
 
+``python demo/co2.py [PICTURE]`` writes ``demo/forecast.png`` unless told otherwise.
+
 The record is the monthly mean CO2 at Mauna Loa by NOAA's Global Monitoring Laboratory (public
 domain), 1959 to 2024. A parabola, fitted to the training years alone, carries the trend: a
 spectral mixture is stationary and returns to its mean. The parabola's own uncertainty is not in
@@ -8,6 +10,7 @@ the intervals.
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -101,9 +104,9 @@ def draw(
     ax.legend(frameon=False, loc="upper left")
     ax.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    path = HERE / "forecast.png"
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "forecast.png"
     figure.savefig(path, dpi=130)
-    print(f"Picture: {path.relative_to(HERE.parent)}")
+    print(f"Picture: {path}")
 
 
 if __name__ == "__main__":

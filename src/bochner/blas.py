@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import joblib
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 
@@ -22,6 +24,26 @@ def thread_share() -> int:
     """Threads that this process may use: its cores, or what joblib or the user left it."""
     blas = [lib["num_threads"] for lib in _controller().info() if lib["user_api"] == "blas"]
     return int(max(1, min([joblib.cpu_count(), *blas])))
+
+
+KERNEL_CHOICE = "OPENBLAS_CORETYPE"
+"""Environment variable by which OpenBLAS, when it is loaded, lets itself be told its kernels."""
+
+
+def faster_kernels() -> str | None:
+    """Kernels that OpenBLAS should be told to use, where it has not recognised the processor.
+
+    Some of its releases take processors with AVX-512 that are newer than they are for one with
+    AVX2 alone, and run products at half speed. By now it is loaded: only who starts the process
+    can tell it.
+    """
+    if os.environ.get(KERNEL_CHOICE):
+        return None
+    known: Any = np.show_config(mode="dicts")
+    found = known.get("SIMD Extensions", {}).get("found", [])
+    wide = any(name == "X86_V4" or name.startswith("AVX512") for name in found)
+    used = {lib.get("architecture") for lib in _controller().info()}
+    return "SkylakeX" if wide and used & {"Haswell", "Zen"} else None
 
 
 def _take_control() -> None:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bochner.blas import sequential_blas
+from bochner.blas import KERNEL_CHOICE, faster_kernels, sequential_blas
 from bochner.condition import condition
 from bochner.kernel import Array, SpectralMixture
 from bochner.learn import Learned, learn_in_rounds, planned_evaluations
@@ -20,7 +20,7 @@ from bochner.parameters import Parameters
 from bochner.points import draw_points
 from bochner.posterior import FeaturePosterior
 from bochner.prior import make_prior
-from bochner.progress import Callback, Watch, printing
+from bochner.progress import Callback, Watch, printing, say
 from bochner.rows import ThreadedRows
 from bochner.sampling import PointSource
 from bochner.scaling import InputScaler, OutputScaler
@@ -192,6 +192,11 @@ default="auto"
             self, X, y, dtype=np.float64, order="C", multi_output=True, y_numeric=True
         )
         settings = resolve(self.get_params(deep=False), *rows_in.shape)
+        if self.verbose and (kernels := faster_kernels()):
+            say(
+                "OpenBLAS does not know this processor and runs products at half speed: start "
+                f"Python with {KERNEL_CHOICE}={kernels} in the environment."
+            )
         Y = np.asarray(target, np.float64).reshape(len(rows_in), -1)
         self._one_output = np.ndim(target) == 1
         self._set_units(rows_in, Y)

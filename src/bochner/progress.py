@@ -72,9 +72,13 @@ class Best:
 def printing(event: Progress) -> None:
     """A callback that says in a line, now and then, how learning goes."""
     if event.evaluation % _PRINT_EVERY == 1:
-        print(
-            f"[bochner] {event.stage:<10} evaluation {event.evaluation:>4} of at most "
+        say(
+            f"{event.stage:<10} evaluation {event.evaluation:>4} of at most "
             f"{event.total}, objective {event.objective:.4f} a row, "
-            f"noise {event.noise_variance:.3g}, {event.seconds:.1f} s",
-            file=sys.stderr,
+            f"noise {event.noise_variance:.3g}, {event.seconds:.1f} s"
         )
+
+
+def say(text: str) -> None:
+    """A line for the person who asked for progress."""
+    print(f"[bochner] {text}", file=sys.stderr)
