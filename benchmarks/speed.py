@@ -3,10 +3,10 @@
     python -m benchmarks.speed            # about ten minutes on two cores
     python -m benchmarks.speed --only 2   # one shape
     python -m benchmarks.speed --quick    # does it run?
-    python -m benchmarks.speed --plain    # with OpenBLAS as it chooses its kernels
+    python -m benchmarks.speed --as-is    # in the environment as it is
 
-Where OpenBLAS does not recognise the processor, all contestants run with the kernels that it should
-have chosen (see `bochner.blas.faster_kernels`); torch and JAX bring their own and are not affected.
+Every library chooses its own kernels for this processor: variables that pin them to those of an
+older one, as shared machines sometimes set, are left out of the environment, for all contestants.
 
 Every measurement is a process of its own; contestants take turns for several rounds, and the
 round with the smallest median counts. "cpu ms" is processor time divided by cores, the least of
@@ -36,7 +36,6 @@ import joblib
 import numpy as np
 
 from benchmarks.contestants import CONTESTANTS, Result, Variant, make_case
-from bochner.blas import KERNEL_CHOICE, faster_kernels
 
 SHAPES = [(48_000, 385, 60), (41_000, 9, 60), (7_372, 8, 60), (1_000_000, 9, 60)]
 QUICK_SHAPES = [(2_000, 5, 12)]
@@ -49,6 +48,13 @@ _LEAST_IN_ROUND = 3
 _TRIAL_ROWS = 50_000  # rows on which the variants of a contestant are compared
 _TIME_LIMIT = {"torch-compiled": 120.0}  # seconds for one process
 _USUAL_TIME_LIMIT = 300.0
+_PINS = {  # what makes a library use less of the processor than it would by itself
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "ATEN_CPU_CAPABILITY",
+    "NPY_DISABLE_CPU_FEATURES",
+}
 _NEGLIGIBLE_CORES = 0.15  # taken by other programs
 
 Record = dict[str, Any]
@@ -154,10 +160,9 @@ def _of_status(field: str) -> int | None:
 # All measurements ------------------------------------------------------------------------------
 
 
-def environment(plain: bool) -> dict[str, str]:
+def environment(as_is: bool) -> dict[str, str]:
     """The environment of every contestant."""
-    kernels = None if plain else faster_kernels()
-    return dict(os.environ) | ({KERNEL_CHOICE: kernels} if kernels else {})
+    return {k: v for k, v in os.environ.items() if as_is or k not in _PINS}
 
 
 def run_process(name: str, shape: tuple[int, int, int], rounds: int, env: dict[str, str]) -> Record:
@@ -378,7 +383,7 @@ def machine(env: dict[str, str]) -> Record:
         "architecture": platform.machine(),
         "system": platform.system(),
         "python": platform.python_version(),
-        "blas_kernels_chosen_for_openblas": env.get(KERNEL_CHOICE),
+        "pinned": {name: env[name] for name in _PINS if name in env},
         "packages": packages,
     }
 
@@ -389,7 +394,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="one small shape, one round")
     parser.add_argument("--only", type=int, choices=range(len(SHAPES)), help="index of a shape")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--plain", action="store_true", help="leave OpenBLAS to itself")
+    parser.add_argument("--as-is", action="store_true", help="leave the environment as it is")
     parser.add_argument("--contestant", choices=CONTESTANTS, help="one measurement, as JSON")
     parser.add_argument("--shape", help="N,D,M of that measurement")
     options = parser.parse_args(arguments)
@@ -402,9 +407,10 @@ def main(arguments: list[str] | None = None) -> None:
     rounds = 1 if options.quick else options.rounds
     if options.only is not None and not options.quick:
         shapes = [SHAPES[options.only]]
-    env = environment(options.plain)
-    if env.get(KERNEL_CHOICE):
-        print(f"{KERNEL_CHOICE}={env[KERNEL_CHOICE]} for every contestant")
+    env = environment(options.as_is)
+    for name in _PINS & os.environ.keys():
+        kept = "kept" if name in env else "left out, for every contestant"
+        print(f"{name}={os.environ[name]}: {kept}")
     all_best = {}
     for shape in shapes:
         print(f"{shape[0]} rows, {shape[1]} inputs, {shape[2]} points", flush=True)
@@ -423,7 +429,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     RESULTS.mkdir(exist_ok=True)
     whole = len(all_best) == len(SHAPES)
-    name = "speed_plain.json" if options.plain else "speed.json"
+    name = "speed_as_is.json" if options.as_is else "speed.json"
     path = RESULTS / (name if whole else "speed.local.json")
     results = {
         "machine": machine(env),

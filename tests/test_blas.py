@@ -1,6 +1,5 @@
 import threading
 import time
-from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -9,7 +8,7 @@ from sklearn.model_selection import GridSearchCV
 from synthetic import quick, waves
 from threadpoolctl import threadpool_info
 
-from bochner.blas import KERNEL_CHOICE, faster_kernels, sequential_blas, thread_share
+from bochner.blas import sequential_blas, thread_share
 from bochner.features import Frequencies
 from bochner.rows import ThreadedRows, ordered_map
 
@@ -186,34 +185,3 @@ def test_an_ordered_map_that_is_left_early_stops_taking_tasks():
     results.close()
     time.sleep(0.1)
     assert len(seen) < 20
-
-
-NEWER, OLDER = ["X86_V3", "X86_V4"], ["X86_V3"]
-
-
-@pytest.mark.parametrize(
-    ("processor", "kernels", "chosen", "expected"),
-    [
-        (NEWER, "Haswell", None, "SkylakeX"),
-        (NEWER, "SkylakeX", None, None),
-        (OLDER, "Haswell", None, None),
-        (NEWER, "Haswell", "Haswell", None),  # somebody has decided already
-    ],
-)
-def test_better_kernels_are_named_where_openblas_missed_them(
-    monkeypatch, processor, kernels, chosen, expected
-):
-    known = {"SIMD Extensions": {"found": processor}}
-    monkeypatch.setattr(np, "show_config", lambda mode: known)
-    loaded = SimpleNamespace(info=lambda: [{"architecture": kernels}])
-    monkeypatch.setattr("bochner.blas._controller", lambda: loaded)
-    monkeypatch.delenv(KERNEL_CHOICE, raising=False)
-    if chosen:
-        monkeypatch.setenv(KERNEL_CHOICE, chosen)
-    assert faster_kernels() == expected
-
-
-def test_a_verbose_fit_says_so(monkeypatch, capsys):
-    monkeypatch.setattr("bochner.estimator.faster_kernels", lambda: "SkylakeX")
-    quick(verbose=1).fit(*waves(50))
-    assert f"{KERNEL_CHOICE}=SkylakeX" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def learned_from(X, y, callback=None, **options):
     problem, rng = problem_of(X, y[:, None]), np.random.default_rng(0)
     starts = starts_for(X, y[:, None], settings, rng)
     source = Recording(settings, X, rng)
-    watch = Watch(planned_evaluations(settings), callback)
+    watch = Watch(planned_evaluations(settings), [callback] if callback else [])
     return learn_in_rounds(problem, starts, settings, source, rng, watch), watch, source
 
 
@@ -306,7 +306,7 @@ def test_a_watch_writes_nan_where_the_arithmetic_failed():
 
 def test_a_watch_stops_when_the_callback_says_true():
     X, y = waves(10)
-    watch = Watch(3, lambda event: True)
+    watch = Watch(3, [lambda event: np.bool_(True)])
     with pytest.raises(Stop):
         watch.seen("s", problem_of(X, y[:, None]), some_parameters(2, 2), FAILED)
 

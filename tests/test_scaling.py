@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bochner.scaling import LIMIT, InputScaler, OutputScaler
+from bochner.scaling import LIMIT, InputScaler, OutputScaler, Units
 
 
 def test_normal_inputs_come_out_standardised():
@@ -131,3 +131,46 @@ def test_outputs_are_standardised_by_mean_and_standard_deviation():
 def test_a_constant_output_keeps_its_unit(value):
     scaler = OutputScaler.of(np.full((30, 1), value))
     np.testing.assert_array_equal(scaler.scale, [1.0])
+
+
+def test_the_order_of_the_rows_does_not_matter():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60_000, 1))
+    X[::3] *= 1e-3  # one sensor in three
+    shuffled = rng.permutation(X)
+    np.testing.assert_allclose(InputScaler.of(X).scale, InputScaler.of(shuffled).scale, rtol=1e-12)
+    assert InputScaler.of(X).scale[0] > 0.5
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1.0, 1e200])
+def test_any_unit_that_float64_holds_will_do(unit):
+    X = np.random.default_rng(0).standard_normal((100, 2))
+    Z = InputScaler.of(X).transform(X)
+    np.testing.assert_allclose(InputScaler.of(unit * X).transform(unit * X), Z, rtol=1e-9)
+
+
+@pytest.mark.parametrize("step", [1e-4, 1e-6])
+def test_small_changes_on_a_large_offset_are_kept(step):
+    x = 1e9 + step * np.arange(1_000.0)[:, None]
+    assert InputScaler.of(x).transform(x).std() == pytest.approx(1.0, rel=0.05)
+    assert OutputScaler.of(x).transform(x).std() == pytest.approx(1.0, rel=0.05)
+
+
+def test_rounding_on_a_large_offset_is_not_taken_for_change():
+    x = np.full((100, 1), 0.1)
+    x[::2] = np.nextafter(0.1, 1.0)
+    assert InputScaler.of(x).scale[0] == 1.0
+
+
+def test_without_standardising_outputs_keep_their_centre():
+    Y = np.array([[3.0], [5.0]])
+    units = Units.of(Y, Y, standardize=False)
+    np.testing.assert_array_equal(units.x.transform(Y), Y)
+    np.testing.assert_allclose(units.y.transform(Y), Y / np.sqrt(17.0))
+
+
+@pytest.mark.parametrize("unit", [1e155, 1e-170])
+def test_outputs_whose_variance_is_no_number_are_refused(unit):
+    Y = unit * np.random.default_rng(0).standard_normal((20, 1))
+    with pytest.raises(ValueError, match=r"y has standard deviation .* measure y in another unit"):
+        Units.of(Y, Y, standardize=True)

@@ -3,7 +3,7 @@ import pytest
 from synthetic import quick, settings_of, waves
 
 from bochner import ShareRule, SpectralMixtureRegressor
-from bochner.settings import METHODS
+from bochner.settings import METHODS, resolve
 
 NUMBERS = (
     "n_components",
@@ -115,3 +115,38 @@ def test_the_methods_of_the_paper_are_what_the_paper_says():
 def test_numpy_numbers_are_numbers():
     settings = settings_of(n_points=np.int64(30), tol=np.float32(0.1), kl_weight=np.float64(0.5))
     assert settings.n_points == 30
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_inputs", "expected"), [(10, 1, 1), (45, 2, 3), (10_000, 2, 6), (300, 50, 1)]
+)
+def test_a_component_gets_three_rows_for_each_of_its_parameters(n_rows, n_inputs, expected):
+    params = SpectralMixtureRegressor().get_params()
+    assert resolve(params, n_rows, n_inputs).n_components == expected
+
+
+@pytest.mark.parametrize(("n_rows", "expected"), [(499, 3), (500, 2), (1_999, 2), (2_000, 1)])
+def test_few_rows_are_learned_from_over_more_draws(n_rows, expected):
+    assert resolve(SpectralMixtureRegressor().get_params(), n_rows, 3).mc_samples == expected
+
+
+def test_a_component_that_nobody_asked_for_is_never_blamed():
+    model = SpectralMixtureRegressor(n_points=20, shares=ShareRule("weight", floor=4))
+    assert resolve(model.get_params(), 10_000, 2).n_components == 5
+
+
+def test_more_inputs_than_sobol_points_know_are_drawn_independently():
+    params = SpectralMixtureRegressor().get_params()
+    assert resolve(params, 100, 30_000).method.draw == "iid"
+    with pytest.raises(ValueError, match=r"draw='sobol' serves at most 21201 inputs.*30000"):
+        resolve({**params, "draw": "sobol"}, 100, 30_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("kl_weight", 1e300), ("tol", np.inf), ("verbose", "no"),
+                        ("standardize", "no")]
+)  # fmt: skip
+def test_values_that_no_fit_could_use_are_refused(name, value):
+    params = SpectralMixtureRegressor().get_params() | {name: value}
+    with pytest.raises(ValueError, match=rf"{name}={value!r}"):
+        resolve(params, 100, 2)

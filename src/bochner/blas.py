@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 import joblib
-import numpy as np
 from threadpoolctl import ThreadpoolController
 
 
@@ -19,31 +18,14 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-@cache
 def thread_share() -> int:
     """Threads that this process may use: its cores, or what joblib or the user left it."""
+    return _HOLDERS.share or _share_now()
+
+
+def _share_now() -> int:
     blas = [lib["num_threads"] for lib in _controller().info() if lib["user_api"] == "blas"]
     return int(max(1, min([joblib.cpu_count(), *blas])))
-
-
-KERNEL_CHOICE = "OPENBLAS_CORETYPE"
-"""Environment variable by which OpenBLAS, when it is loaded, lets itself be told its kernels."""
-
-
-def faster_kernels() -> str | None:
-    """Kernels that OpenBLAS should be told to use, where it has not recognised the processor.
-
-    Some of its releases take processors with AVX-512 that are newer than they are for one with
-    AVX2 alone, and run products at half speed. By now it is loaded: only who starts the process
-    can tell it.
-    """
-    if os.environ.get(KERNEL_CHOICE):
-        return None
-    known: Any = np.show_config(mode="dicts")
-    found = known.get("SIMD Extensions", {}).get("found", [])
-    wide = any(name == "X86_V4" or name.startswith("AVX512") for name in found)
-    used = {lib.get("architecture") for lib in _controller().info()}
-    return "SkylakeX" if wide and used & {"Haswell", "Zen"} else None
 
 
 def _take_control() -> None:
@@ -67,12 +49,13 @@ class _Holders:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.count = 0
+        self.share = 0  # threads of this process while the limit hides them
         self.limit: Any = None
 
     def enter(self) -> None:
         with self.lock:
             if self.count == 0:
-                thread_share()  # read before the limit hides it
+                self.share = _share_now()
                 self.limit = _controller().limit(limits=1, user_api="blas")
                 self.limit.__enter__()
             self.count += 1
@@ -81,12 +64,24 @@ class _Holders:
         with self.lock:
             self.count -= 1
             if self.count == 0:
-                _take_control()
-                self.limit.__exit__(None, None, None)
-                self.limit = None
+                self._release()
+
+    def forget(self) -> None:
+        """In a forked child: whoever held the limit lives in the parent alone."""
+        self.lock = threading.Lock()
+        if self.limit is not None:
+            self._release()
+        self.count = 0
+
+    def _release(self) -> None:
+        _take_control()
+        self.limit.__exit__(None, None, None)
+        self.limit, self.share = None, 0
 
 
 _HOLDERS = _Holders()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_HOLDERS.forget)
 
 
 @contextmanager

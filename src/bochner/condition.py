@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,10 +21,9 @@ from bochner.points import SpectralPoints
 from bochner.posterior import Draw, FeaturePosterior
 from bochner.rows import ordered_map
 
-_RELEARN_STEPS = 4
-_LONGEST_STEP = 2.0  # in the log of a weight or of the noise
-_SETTLED = 1e-3
-_NOISE_MARGIN = 0.2  # the noise may fall to this part of its value when it is learned again
+_RELEARN_STEPS = 12
+_LONGEST_STEP = 4.0  # in the log of a weight or of the noise
+_SETTLED = 0.02
 
 
 class Conditioned(NamedTuple):
@@ -48,17 +46,22 @@ def condition(
     Re-learning needs no further pass: the sums over the rows do not know of weights or noise.
     """
     kernel, m = p.kernel, len(points[0].normals)
-    lowest_noise = p.noise_variance * (_NOISE_MARGIN if relearn else 1.0)
-    rows = rows_for(problem, kernel.variance, lowest_noise, m)
     frequencies = [frequencies_at(one.locations(kernel), problem.input_squares) for one in points]
-    stats = [statistics(rows, problem.n_outputs, f) for f in frequencies]
 
-    def solutions(p: Parameters) -> list[Solution]:
-        return list(ordered_map(lambda t: _solved(stats[t], points[t], p), len(stats), n_threads))
+    def at_precision_for(p: Parameters) -> np.dtype[Any]:
+        return rows_for(problem, p.kernel.variance, p.noise_variance, m).dtype
 
-    if relearn:
-        p = _relearned(p, points, stats, solutions)
-    dtype = rows.dtype
+    dtype = at_precision_for(p)
+    while True:
+        rows = problem.rows.at_precision(dtype.name)
+        stats = [statistics(rows, problem.n_outputs, f) for f in frequencies]
+        solutions = _Solutions(stats, points, n_threads)
+        found = _relearned(p, points, stats, solutions) if relearn else p
+        # Noise that has fallen may ask for more precision than the sums have.
+        if dtype == np.float64 or at_precision_for(found) == dtype:
+            break
+        dtype = np.dtype(np.float64)
+    p = found
     draws = [
         Draw(f.S, s.coefficients, (np.sqrt(s.noise_variance) * s.root).astype(dtype))
         for f, s in zip(frequencies, solutions(p), strict=True)
@@ -66,6 +69,20 @@ def condition(
     squares = problem.input_squares
     posterior = FeaturePosterior(draws, p.noise_variance, squares, n_threads)
     return Conditioned(posterior, p)
+
+
+class _Solutions(NamedTuple):
+    """The linear algebra of all draws at once, by threads."""
+
+    stats: list[Statistics]
+    points: list[SpectralPoints]
+    n_threads: int | None
+
+    def __call__(self, p: Parameters) -> list[Solution]:
+        def one(t: int) -> Solution:
+            return _solved(self.stats[t], self.points[t], p)
+
+        return list(ordered_map(one, len(self.stats), self.n_threads))
 
 
 def _solved(stats: Statistics, points: SpectralPoints, p: Parameters) -> Solution:
@@ -84,12 +101,13 @@ def _relearned(
     p: Parameters,
     points: list[SpectralPoints],
     stats: list[Statistics],
-    solutions: Callable[[Parameters], list[Solution]],
+    solutions: _Solutions,
 ) -> Parameters:
     """MacKay's fixed point for weights and noise, pooled over the draws.
 
     Where the gradient is zero, ``w_q <- w_q sum(V^2) / sum(gamma)`` over the features of q and
-    ``s2 <- rho / (N - sum gamma)`` do not move; a few steps come near enough.
+    ``s2 <- rho / (N - sum gamma)`` do not move. From far away, as
+    where there is no noise, that takes several steps.
     """
     counts, n_outputs = points[0].counts, stats[0].b.shape[1]
     for _ in range(_RELEARN_STEPS):

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bochner.blas import KERNEL_CHOICE, faster_kernels, sequential_blas
-from bochner.condition import condition
+from bochner.blas import sequential_blas
+from bochner.condition import Conditioned, condition
 from bochner.kernel import Array, SpectralMixture
 from bochner.learn import Learned, learn_in_rounds, planned_evaluations
 from bochner.objective import Problem
-from bochner.parameters import Parameters
 from bochner.points import draw_points
 from bochner.posterior import FeaturePosterior
 from bochner.prior import make_prior
-from bochner.progress import Callback, Watch, printing, say
+from bochner.progress import Callback, Watch, printing
 from bochner.rows import ThreadedRows
 from bochner.sampling import PointSource
-from bochner.scaling import InputScaler, OutputScaler
-from bochner.settings import Settings, resolve
+from bochner.scaling import Units
+from bochner.settings import Settings, check_number, resolve
 from bochner.shares import ShareRule, round_shares
 from bochner.start import starts_for
 from bochner.stochastic import learn_by_steps
@@ -70,8 +70,8 @@ default="auto"
     n_restarts : int, default=6
         Starts tried on a sample of the rows ("auto").
     max_evals : int, default=120
-        Evaluations of the objective on all rows, at most; those on the sample come on top.
-        Steps of Adam for the paper's methods.
+        Evaluations of the objective in the rounds on all rows, at most; the tries on a sample
+        and the comparisons of candidates come on top. Steps of Adam for the paper's methods.
     tol : float, default=1e-4
         "auto" stops when ten iterations gain less than this in the objective per row.
     mc_samples : int or None, default=None
@@ -81,14 +81,16 @@ default="auto"
         Step of Adam (the paper's methods).
     standardize : bool, default=True
         Standardise inputs and outputs inside, and undo it outside. Standardised inputs beyond
-        10 are moved to 10; predict warns where that happens to rows that it is given.
+        10 are moved to 10; predict warns where that happens to rows that it is given. False
+        leaves inputs as they are and does not centre outputs.
     dtype : {"float32", "float64"}, default=None
         Precision of the features; sums are always float64. None: "float32" for "auto", which
         changes to float64 by itself where the noise is small; else "float64".
     random_state : int, RandomState instance or None, default=None
         The same seed gives the same result for any number of threads.
     n_jobs : int or None, default=None
-        Threads. None: all cores that the process may use; fits that run side by side share them.
+        Threads of fit and of the fitted model. None: all cores that the process may use; fits
+        that run side by side share them.
     verbose : int, default=0
         1 prints progress to standard error.
     callback : callable, default=None
@@ -179,6 +181,9 @@ default="auto"
     def fit(self, X: ArrayLike, y: ArrayLike) -> SpectralMixtureRegressor:
         """Learn the kernel and condition on the rows.
 
+        Ctrl-C ends learning with the best kernel so far and a warning; once more, while
+        conditioning, it ends the fit and leaves the estimator as it was before.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
@@ -192,20 +197,16 @@ default="auto"
             self, X, y, dtype=np.float64, order="C", multi_output=True, y_numeric=True
         )
         settings = resolve(self.get_params(deep=False), *rows_in.shape)
-        if self.verbose and (kernels := faster_kernels()):
-            say(
-                "OpenBLAS does not know this processor and runs products at half speed: start "
-                f"Python with {KERNEL_CHOICE}={kernels} in the environment."
-            )
         Y = np.asarray(target, np.float64).reshape(len(rows_in), -1)
-        self._one_output = np.ndim(target) == 1
-        self._set_units(rows_in, Y)
-        Z = self._x_units.transform(rows_in)
-        T = (Y - self._y_units.centre) / self._y_units.scale
+        units = Units.of(rows_in, Y, self.standardize)
+        Z, T = units.x.transform(rows_in), units.y.transform(Y)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        rows = ThreadedRows(Z, T, settings.method.dtype, self._threads())
+        watch = Watch(planned_evaluations(settings), self._listeners())
         with sequential_blas():
-            self._learn_and_condition(rows, settings, rng)
+            learned, done = self._learn_and_condition(Z, T, settings, rng, watch)
+        # Nothing is set before all is done: a fit that fails leaves the model before it whole.
+        self._units, self._one_output = units, np.ndim(target) == 1
+        self._publish(learned, done, watch)
         return self
 
     def predict(
@@ -233,7 +234,7 @@ default="auto"
         if return_std and return_cov:
             raise ValueError("return_std and return_cov cannot both be True; ask for one of them.")
         Z = self._inputs(X)
-        scale = self._y_units.scale
+        scale = self._units.y.scale
         noise = 0.0 if latent else self.posterior_.noise_variance
         with sequential_blas():
             if return_std:
@@ -261,12 +262,13 @@ default="auto"
         samples : array of shape (n_rows, n_samples) or (n_rows, n_outputs, n_samples)
         """
         Z = self._inputs(X)
+        check_number("n_samples", n_samples, Integral, 1, "a whole number of at least 1")
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         with sequential_blas():
             F = self.posterior_.sample(Z, n_samples, rng)
         if not latent:
             F += np.sqrt(self.posterior_.noise_variance) * rng.standard_normal(F.shape)
-        F = F * self._y_units.scale[:, None] + self._y_units.centre[:, None]
+        F = F * self._units.y.scale[:, None] + self._units.y.centre[:, None]
         return F[:, 0] if self._one_output else F
 
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> Array:
@@ -275,82 +277,69 @@ default="auto"
         Several outputs are taken jointly. Its negative mean is the NLL of the tables.
         """
         Z = self._inputs(X)
-        Y = np.asarray(y, np.float64).reshape(len(Z), -1)
-        if Y.shape[1] != len(self._y_units.scale):
+        Y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        p = len(self._units.y.scale)
+        if Y.shape != (len(Z), p) and not (p == 1 and Y.shape == (len(Z),)):
             raise ValueError(
-                f"y has {Y.shape[1]} outputs but the model was fitted with "
-                f"{len(self._y_units.scale)}; give as many."
+                f"y has shape {Y.shape}; for these rows of X and the {p} output(s) of the model it "
+                f"must be ({len(Z)}, {p})" + (f" or ({len(Z)},)." if p == 1 else ".")
             )
-        T = (Y - self._y_units.centre) / self._y_units.scale
         with sequential_blas():
-            inside = self.posterior_.log_density(Z, T)
-        return np.asarray(inside - np.log(self._y_units.scale).sum())
+            inside = self.posterior_.log_density(Z, self._units.y.transform(Y.reshape(len(Z), p)))
+        return np.asarray(inside - np.log(self._units.y.scale).sum())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def _set_units(self, X: Array, Y: Array) -> None:
-        if self.standardize:
-            self._x_units, self._y_units = InputScaler.of(X), OutputScaler.of(Y)
-        else:
-            self._x_units = InputScaler.identity(X.shape[1])
-            self._y_units = OutputScaler.identity(Y.shape[1])
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")
 
     def _learn_and_condition(
-        self, rows: ThreadedRows, settings: Settings, rng: np.random.Generator
-    ) -> None:
-        starts = starts_for(rows.X, rows.Y, settings, rng)
+        self, Z: Array, T: Array, settings: Settings, rng: np.random.Generator, watch: Watch
+    ) -> tuple[Learned, Conditioned]:
+        rows = ThreadedRows(Z, T, settings.method.dtype, self._threads())
+        starts = starts_for(Z, T, settings, rng)
         prior = make_prior(settings.method.prior, settings.kl_weight, starts[0], rng)
-        problem = Problem(rows, rows.Y.shape[1], np.mean(np.square(rows.X), axis=0), prior)
+        problem = Problem(rows, T.shape[1], np.mean(np.square(Z), axis=0), prior)
         source = PointSource(settings, rows.sample(_PAIR_ROWS, rng).X, rng)
-        learned = self._learn(problem, starts, settings, source, rng)
-        counts = round_shares(learned.counts, settings.n_prediction_points, settings.shares.floor)
-        d = rows.X.shape[1]
-        points = [
-            draw_points(settings.method.draw, counts, d, rng) for _ in range(settings.n_draws)
-        ]
-        relearn = settings.method.relearn
-        done = condition(problem, learned.parameters, points, relearn, rows.n_threads)
-        self.posterior_: FeaturePosterior = done.posterior
-        self._publish(done.parameters.kernel, done.posterior)
-
-    def _learn(
-        self,
-        problem: Problem,
-        starts: list[Parameters],
-        settings: Settings,
-        source: PointSource,
-        rng: np.random.Generator,
-    ) -> Learned:
-        callback = printing if self.verbose and self.callback is None else self.callback
         if settings.method.optimiser == "adam":
-            watch = Watch(settings.max_evals, callback)
             learned = learn_by_steps(problem, starts[0], settings, source, watch)
         else:
-            watch = Watch(planned_evaluations(settings), callback)
             learned = learn_in_rounds(problem, starts, settings, source, rng, watch)
         if learned.interrupted:
             warnings.warn(
                 f"Learning was interrupted after {len(watch.trace)} evaluations; the model uses "
                 "the best kernel found until then. Fit again for a better one.",
-                stacklevel=4,
+                stacklevel=3,
             )
+        counts = round_shares(learned.counts, settings.n_prediction_points, settings.shares.floor)
+        points = [
+            draw_points(settings.method.draw, counts, Z.shape[1], rng)
+            for _ in range(settings.n_draws)
+        ]
+        relearn = settings.method.relearn
+        return learned, condition(problem, learned.parameters, points, relearn, self._threads())
+
+    def _publish(self, learned: Learned, done: Conditioned, watch: Watch) -> None:
+        """Learned state in the user's units."""
+        x_scale, y_scale = self._units.x.scale, self._units.y.scale
+        unit = float(y_scale[0]) if self._one_output else 1.0
+        self.posterior_: FeaturePosterior = done.posterior
+        self.kernel_: SpectralMixture = done.parameters.kernel.rescaled(x_scale, unit)
+        noise = done.posterior.noise_variance * np.square(y_scale)
+        self.noise_variance_ = float(noise[0]) if self._one_output else noise
+        self.spectral_points_ = np.stack([d.S for d in done.posterior.draws]) / x_scale
         self.interrupted_ = learned.interrupted
         self.objective_path_ = np.array(watch.trace)
         self.objective_stages_ = watch.stages
         self.n_evals_ = len(watch.trace)
-        return learned
 
-    def _publish(self, kernel: SpectralMixture, posterior: FeaturePosterior) -> None:
-        """Learned state in the user's units."""
-        y_scale = self._y_units.scale
-        unit = float(y_scale[0]) if self._one_output else 1.0
-        self.kernel_ = kernel.rescaled(self._x_units.scale, unit)
-        noise = posterior.noise_variance * np.square(y_scale)
-        self.noise_variance_ = float(noise[0]) if self._one_output else noise
-        self.spectral_points_ = np.stack([d.S for d in posterior.draws]) / self._x_units.scale
+    def _listeners(self) -> list[Callback]:
+        """Who is told of every evaluation."""
+        told: list[Callback] = [printing] if self.verbose else []
+        return told if self.callback is None else [*told, self.callback]
 
     def _threads(self) -> int | None:
         if self.n_jobs is None or self.n_jobs == -1:
@@ -360,21 +349,21 @@ default="auto"
     def _inputs(self, X: ArrayLike) -> Array:
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=np.float64, reset=False)
-        extreme = self._x_units.extreme_columns(rows)
+        extreme = self._units.x.extreme_columns(rows)
         if len(extreme):
             names = getattr(self, "feature_names_in_", None)
             listed = [str(i) if names is None else repr(names[i]) for i in extreme[:5]]
             more = f" and {len(extreme) - 5} more" if len(extreme) > 5 else ""
             warnings.warn(
-                f"Some rows lie more than {self._x_units.limit:g} scales from the training data in "
+                f"Some rows lie more than {self._units.x.limit:g} scales from the training data in "
                 f"column(s) {', '.join(listed)}{more}; they are treated as if they lay at "
                 "that distance. Expect little of predictions there.",
                 stacklevel=3,
             )
-        return self._x_units.transform(rows)
+        return self._units.x.transform(rows)
 
     def _mean_out(self, mean: Array) -> Array:
-        return self._squeezed(mean * self._y_units.scale + self._y_units.centre)
+        return self._squeezed(mean * self._units.y.scale + self._units.y.centre)
 
     def _squeezed(self, values: Array) -> Array:
         return np.asarray(values[..., 0] if self._one_output else values)

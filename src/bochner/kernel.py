@@ -64,6 +64,8 @@ class SpectralMixture:
                 raise ValueError(f"{name} must be finite and positive, got {value!r}.")
         if not np.all(np.isfinite(mu)):
             raise ValueError(f"means must be finite, got {mu!r}.")
+        for array in (w, mu, sigma):
+            array.setflags(write=False)
         object.__setattr__(self, "weights", w)
         object.__setattr__(self, "means", mu)
         object.__setattr__(self, "scales", sigma)
@@ -96,7 +98,7 @@ class SpectralMixture:
 
     def components_of_lag(self, tau: ArrayLike) -> Array:
         """``k_q(tau)`` of every component with unit weight; shape (Q,) + leading shape of tau."""
-        lag = np.asarray(tau, dtype=np.float64)
+        lag = self._vectors("tau", tau)
         decay = np.stack([np.square(lag * s).sum(axis=-1) for s in self.scales])
         phase = np.stack([lag @ m for m in self.means])
         return np.asarray(np.exp(-2.0 * np.pi**2 * decay) * np.cos(2.0 * np.pi * phase))
@@ -128,9 +130,18 @@ class SpectralMixture:
             )
         return rows
 
+    def _vectors(self, name: str, value: ArrayLike) -> Array:
+        vectors = np.asarray(value, dtype=np.float64)
+        if vectors.ndim == 0 or vectors.shape[-1] != self.n_features_in:
+            raise ValueError(
+                f"{name} has shape {vectors.shape}; its last axis must hold the "
+                f"{self.n_features_in} input(s) of this kernel, as in {name}[..., None] for one."
+            )
+        return vectors
+
     def density(self, s: ArrayLike) -> Array:
         """Symmetrised spectral density at frequencies ``s`` of shape (..., D); its mass is k(0)."""
-        at = np.asarray(s, dtype=np.float64)
+        at = self._vectors("s", s)
         total = np.zeros(at.shape[:-1])
         for w, m, sigma in zip(self.weights, self.means, self.scales, strict=True):
             log_norm = -np.sum(np.log(sigma)) - 0.5 * at.shape[-1] * np.log(2.0 * np.pi)
@@ -166,6 +177,17 @@ def feature_error_bound(
     >>> feature_error_bound(kernel, [10_000], gram_norm=5.0, n_rows=10, error=1.0) < 1e-3
     True
     """
-    heaviest = float(np.max(kernel.weights / np.asarray(counts, dtype=np.float64)))
+    m = np.asarray(counts, dtype=np.float64)
+    if m.shape != kernel.weights.shape or not np.all(m >= 1):
+        raise ValueError(
+            f"counts={counts!r}; give the number of points, at least 1, of each of the "
+            f"{kernel.n_components} component(s)."
+        )
+    if not (n_rows >= 1 and error > 0 and gram_norm >= 0):
+        raise ValueError(
+            f"n_rows={n_rows!r}, error={error!r}, gram_norm={gram_norm!r}; they must be at least "
+            "1, positive, and not negative."
+        )
+    heaviest = float(np.max(kernel.weights / m))
     exponent = -3.0 * error**2 / (n_rows * heaviest * (6.0 * gram_norm + 2.0 * error))
     return float(min(1.0, 2.0 * n_rows * np.exp(exponent)))

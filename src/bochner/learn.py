@@ -20,6 +20,7 @@ from bochner.points import SpectralPoints
 from bochner.progress import Best, Stop, Watch
 from bochner.sampling import PointSource
 from bochner.settings import Settings
+from bochner.shares import round_shares
 
 _SAMPLE_ROWS = 2_048
 _SAMPLE_POINTS = 0.75  # of n_points, while on the sample
@@ -52,7 +53,9 @@ class _Spent(Exception):  # noqa: N818
 
 
 def planned_evaluations(settings: Settings) -> int:
-    """Most evaluations that `learn_in_rounds` makes."""
+    """Most evaluations that learning makes."""
+    if settings.method.optimiser == "adam":
+        return settings.max_evals
     e, n = settings.max_evals, settings.n_restarts + 1  # one start more for series
     trial, polish, rounds = max(int(_TRIAL * e), 1), max(int(_POLISH * e), 1), max(e // _ROUNDS, 1)
     selections = n + 2 + 1 + _ROUNDS
@@ -113,7 +116,7 @@ class _Rounds:
         q, d = start.means.shape
         self.coordinates = Coordinates(q, d, settings.method.frequencies, relative=True)
         self.current, self.stage = Best(start), ""
-        self.counts: Counts = np.zeros(q, np.int64)
+        self.counts = round_shares(np.ones(q), settings.n_points, settings.shares.floor)
 
     def fresh_points(self, stage: Stage) -> list[SpectralPoints]:
         """Points for a stage, shared out by the kernel that is best so far."""

@@ -58,7 +58,7 @@ def rows_for(problem: Problem, prior_variance: float, noise_variance: float, m: 
     n = problem.rows.n_rows
     error = _FLOAT32_EPS * np.sqrt(n * min(n, BLOCK_ROWS)) * prior_variance / np.sqrt(2 * m)
     exact_enough = noise_variance > _NOISE_OVER_ERROR * error
-    return problem.rows if exact_enough else problem.rows.at_precision("float64")
+    return problem.rows.at_precision(problem.rows.dtype.name if exact_enough else "float64")
 
 
 def statistics(rows: Rows, n_outputs: int, frequencies: Frequencies) -> evidence.Statistics:

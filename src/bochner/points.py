@@ -15,6 +15,9 @@ from scipy.stats import chi, qmc
 
 from bochner.kernel import Array, Counts, SpectralMixture
 
+SOBOL_INPUTS = qmc.Sobol.MAXDIM
+"""Most inputs that Sobol points are known for."""
+
 _CLIP = 2.0**-33  # keeps uniforms away from 0 and 1: the normal quantile stays within 6.3
 
 

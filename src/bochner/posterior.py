@@ -92,8 +92,10 @@ class FeaturePosterior(NamedTuple):
             z = rng.standard_normal((draw.root.shape[0], p * len(which)))
             spread = draw.root.T.astype(np.float64) @ z
             weights = draw.coefficients[:, :, None] + spread.reshape(-1, p, len(which))
-            C = self._features(X, draw)
-            out[:, :, which] = np.tensordot(C.T, weights, axes=1)
+            for start in range(0, len(X), BLOCK_ROWS):
+                rows = slice(start, start + BLOCK_ROWS)
+                C = self._features(X[rows], draw)
+                out[rows, :, which] = np.tensordot(C.T, weights, axes=1)
         return out
 
     def _features(self, X: Array, draw: Draw) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +37,8 @@ class Stop(Exception):  # noqa: N818
 class Watch:
     """Counts evaluations, keeps the trace, and carries events out."""
 
-    def __init__(self, total: int, callback: Callback | None = None) -> None:
-        self.total, self.callback = total, callback
+    def __init__(self, total: int, listeners: Sequence[Callback] = ()) -> None:
+        self.total, self.listeners = total, listeners
         self.stages: list[str] = []
         self.trace: list[float] = []
         self.began = time.perf_counter()
@@ -48,11 +48,12 @@ class Watch:
         value = result.value / problem.rows.n_rows
         self.stages.append(stage)
         self.trace.append(value if np.isfinite(value) else np.nan)
-        if self.callback is not None:
+        if self.listeners:
             seconds = time.perf_counter() - self.began
             n = len(self.trace)
             event = Progress(stage, n, self.total, value, p.noise_variance, seconds)
-            if self.callback(event) is True:
+            answers = [listener(event) for listener in self.listeners]
+            if any(isinstance(answer, bool | np.bool_) and answer for answer in answers):
                 raise Stop
         return value
 
@@ -72,13 +73,9 @@ class Best:
 def printing(event: Progress) -> None:
     """A callback that says in a line, now and then, how learning goes."""
     if event.evaluation % _PRINT_EVERY == 1:
-        say(
-            f"{event.stage:<10} evaluation {event.evaluation:>4} of at most "
+        print(
+            f"[bochner] {event.stage:<10} evaluation {event.evaluation:>4} of at most "
             f"{event.total}, objective {event.objective:.4f} a row, "
-            f"noise {event.noise_variance:.3g}, {event.seconds:.1f} s"
+            f"noise {event.noise_variance:.3g}, {event.seconds:.1f} s",
+            file=sys.stderr,
         )
-
-
-def say(text: str) -> None:
-    """A line for the person who asked for progress."""
-    print(f"[bochner] {text}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 ``Rows.reduce(task, *args)`` runs a pure function on every block of rows and returns the sum of
 what it returns. The engine here uses threads; any other place where rows can live (files, a
-cluster, a GPU) is another class with the same two methods.
+cluster, a GPU) is another class with the same members.
 """
 
 from __future__ import annotations
@@ -98,10 +98,15 @@ class ThreadedRows:
         return int(self.X.shape[0])
 
     def at_precision(self, dtype: str) -> ThreadedRows:
-        """The same rows computed with in another precision; made once, then remembered."""
+        """The same rows computed with in another precision; made once, then remembered.
+
+        The memory for features is for all precisions together: asking for one frees the other's.
+        """
         if self.dtype == dtype:
+            if self._other is not None:
+                self._other._kept.release()
             return self
-        self._kept.release()  # the budget is for both together
+        self._kept.release()
         if self._other is None:
             self._other = ThreadedRows(
                 self.X, self.Y, dtype, self.n_threads, self.block_rows, self.keep_bytes

@@ -12,8 +12,9 @@ from bochner.kernel import Array, Counts
 LIMIT = 10.0
 """Standardised inputs are held within this many scales of the centre, in fit and in predict."""
 
-_MAX_QUANTILE_ROWS = 20_000
 _FEWEST_QUANTILE_ROWS = 8
+_ROUNDING = 2.0 * np.finfo(np.float64).eps
+_LARGEST = 1e150
 _WILD = 3.0  # times by which the sd must exceed what the bulk of a column implies
 
 
@@ -35,13 +36,12 @@ class InputScaler(NamedTuple):
     @classmethod
     def of(cls, X: Array) -> InputScaler:
         """Scaler of training inputs."""
-        centre, scale = X.mean(axis=0), X.std(axis=0)
+        centre, scale = _moments(X)
         if len(X) >= _FEWEST_QUANTILE_ROWS:
-            median, bulk = _bulk(X[:: -(-len(X) // _MAX_QUANTILE_ROWS)])
+            median, bulk = np.array([_bulk(column) for column in X.T]).T
             wild = (bulk > 0) & (scale > _WILD * bulk)
             centre, scale = np.where(wild, median, centre), np.where(wild, bulk, scale)
-        tiny = 1e-12 * np.maximum(np.abs(centre), np.finfo(float).tiny)
-        scale = np.where(scale > tiny, scale, 1.0)
+        scale = np.where(scale > 0, scale, 1.0)
         return cls(centre, scale, X.min(axis=0), X.max(axis=0), LIMIT)
 
     @classmethod
@@ -62,13 +62,28 @@ class InputScaler(NamedTuple):
         return np.flatnonzero((outside & far).any(axis=0))
 
 
-def _bulk(X: Array) -> tuple[Array, Array]:
+def _moments(X: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation of each column; zero where it varies by rounding alone.
+
+    Squares are taken of what is scaled to one: no column is too large or too small for them.
+    """
+    low, high = X.min(axis=0), X.max(axis=0)
+    reach = high / 2 - low / 2
+    centre = low + reach
+    unit = np.where(reach > 0, reach, 1.0)
+    Z = (X - centre) / unit
+    varies = reach > _ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    return centre + unit * Z.mean(axis=0), np.where(varies, unit * Z.std(axis=0), 0.0)
+
+
+def _bulk(column: Array) -> tuple[float, float]:
     """Median, and the sd that the range without the outermost values implies for a normal."""
-    n = len(X)
+    n = len(column)
     left_out = max(n // 100, 1)
-    ranked = np.partition(X, [left_out, n // 2, n - 1 - left_out], axis=0)
+    ranked = np.partition(column, [left_out, n // 2, n - 1 - left_out])
     implied = -2.0 * ndtri((left_out + 0.5) / n)  # their distance in standard deviations
-    return ranked[n // 2], (ranked[n - 1 - left_out] - ranked[left_out]) / implied
+    spread = ranked[n - 1 - left_out] / implied - ranked[left_out] / implied
+    return float(ranked[n // 2]), float(spread)
 
 
 class OutputScaler(NamedTuple):
@@ -80,11 +95,42 @@ class OutputScaler(NamedTuple):
     @classmethod
     def of(cls, Y: Array) -> OutputScaler:
         """Scaler of training outputs; a constant output keeps its scale."""
-        centre, sd = Y.mean(axis=0), Y.std(axis=0)
-        tiny = 1e-12 * np.maximum(np.abs(centre), np.finfo(float).tiny)
-        return cls(centre, np.where(sd > tiny, sd, 1.0))
+        centre, sd = _moments(Y)
+        return cls(centre, np.where(sd > 0, sd, 1.0))
 
     @classmethod
-    def identity(cls, n_outputs: int) -> OutputScaler:
-        """Leaves everything as it is."""
-        return cls(np.zeros(n_outputs), np.ones(n_outputs))
+    def uncentred(cls, Y: Array) -> OutputScaler:
+        """Scale alone: where a person wants no mean taken off."""
+        size = np.abs(Y).max(axis=0)
+        size = np.where(size > 0, size, 1.0)
+        rms = size * np.sqrt(np.mean(np.square(Y / size), axis=0))
+        return cls(np.zeros(Y.shape[1]), np.where(rms > 0, rms, 1.0))
+
+    def transform(self, Y: Array) -> Array:
+        """Outputs in learning's units."""
+        return np.asarray((Y - self.centre) / self.scale)
+
+
+class Units(NamedTuple):
+    """Of inputs and outputs."""
+
+    x: InputScaler
+    y: OutputScaler
+
+    @classmethod
+    def of(cls, X: Array, Y: Array, standardize: bool) -> Units:
+        """Units of training rows; without ``standardize`` only the size of outputs is taken out.
+
+        Whatever their size, noise and weights then start and stay within sensible bounds.
+        """
+        if standardize:
+            units = cls(InputScaler.of(X), OutputScaler.of(Y))
+        else:
+            units = cls(InputScaler.identity(X.shape[1]), OutputScaler.uncentred(Y))
+        scale = units.y.scale
+        if np.any((scale > _LARGEST) | (scale < 1.0 / _LARGEST)):
+            raise ValueError(
+                f"y has standard deviation {scale.max():.3g}, whose square float64 cannot hold; "
+                "measure y in another unit, so that it lies within 1e-150 and 1e150."
+            )
+        return units

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-from bochner.points import DRAWS
+import numpy as np
+
+from bochner.points import DRAWS, SOBOL_INPUTS
 from bochner.prior import PRIORS
 from bochner.shares import SHARES, ShareRule
 
@@ -54,6 +56,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "draw": tuple(DRAWS),
     "dtype": ("float32", "float64"),
 }
+_SWITCHES = ("standardize", "verbose")
 _OPTIONAL = ("prior", "frequencies", "draw", "dtype", "kl_weight")  # None: the method's own
 _COUNTS = (
     "n_components", "n_points", "n_prediction_points", "n_draws", "n_restarts", "max_evals",
@@ -62,7 +65,7 @@ _COUNTS = (
 _SIZED = ("n_components", "mc_samples")  # None: by the size of the data
 _MOST_COMPONENTS = 6
 _FEW_ROWS = (500, 2_000)  # below these one more draw of the points, each
-_LEAST_KL_WEIGHT = 0.05
+_LEAST_KL_WEIGHT, _MOST_KL_WEIGHT = 0.05, 1e6
 
 
 class Settings(NamedTuple):
@@ -87,29 +90,18 @@ def resolve(params: Mapping[str, Any], n_rows: int, n_inputs: int) -> Settings:
 
     Where an argument is None the method or the size of the data decides.
     """
-    for name, choices in _CHOICES.items():
-        _check_choice(name, params[name], choices)
-    for name in _COUNTS:
-        if params[name] is not None or name not in _SIZED:
-            _check_number(name, params[name], Integral, 1, "a whole number of at least 1")
-    _check_number("tol", params["tol"], Real, 0, "a number that is not negative")
-    _check_number("learning_rate", params["learning_rate"], Real, 1e-12, "a positive number")
-    if params["n_jobs"] not in (None, -1):
-        _check_number("n_jobs", params["n_jobs"], Integral, 1, "None, -1 or at least 1")
-    if params["callback"] is not None and not callable(params["callback"]):
-        raise ValueError(f"callback={params['callback']!r}; it must be None or callable.")
-    if params["kl_weight"] is not None:
-        _check_number("kl_weight", params["kl_weight"], Real, 0, "None, or not negative")
+    _check(params)
     method = METHODS[params["inference"]]
     method = method._replace(
         **{name: params[name] for name in _OPTIONAL if params[name] is not None}
     )
-    params = {**params, **_by_size(params, method, n_rows, n_inputs)}
+    shares = _share_rule(params["shares"], method)
+    method = _drawable(method, params["draw"], n_inputs)
+    params = {**params, **_by_size(params, method, shares, n_rows, n_inputs)}
     weight = method.kl_weight
     if weight is None:
         parameters = params["n_components"] * (2 * n_inputs + 1)
         weight = min(max(0.5 * parameters / n_rows, _LEAST_KL_WEIGHT), 1.0)
-    shares = _share_rule(params["shares"], method)
     for name in ("n_points", "n_prediction_points"):
         fewest = params["n_components"] * shares.floor
         if params[name] < fewest:
@@ -121,8 +113,29 @@ def resolve(params: Mapping[str, Any], n_rows: int, n_inputs: int) -> Settings:
     return Settings(method=method, shares=shares, kl_weight=weight, **numbers)
 
 
+def _check(params: Mapping[str, Any]) -> None:
+    """Every argument by itself."""
+    for name, choices in _CHOICES.items():
+        _check_choice(name, params[name], choices)
+    for name in _COUNTS:
+        if params[name] is not None or name not in _SIZED:
+            check_number(name, params[name], Integral, 1, "a whole number of at least 1")
+    for name in _SWITCHES:
+        if not isinstance(params[name], bool | Integral | np.bool_):
+            raise ValueError(f"{name}={params[name]!r}; it must be True or False, or a number.")
+    check_number("tol", params["tol"], Real, 0, "finite and not negative")
+    check_number("learning_rate", params["learning_rate"], Real, 1e-12, "a positive number")
+    if params["n_jobs"] not in (None, -1):
+        check_number("n_jobs", params["n_jobs"], Integral, 1, "None, -1 or at least 1")
+    if params["callback"] is not None and not callable(params["callback"]):
+        raise ValueError(f"callback={params['callback']!r}; it must be None or callable.")
+    if params["kl_weight"] is not None:
+        wanted = f"None, or between 0 and {_MOST_KL_WEIGHT:g}"
+        check_number("kl_weight", params["kl_weight"], Real, 0, wanted, _MOST_KL_WEIGHT)
+
+
 def _by_size(
-    params: Mapping[str, Any], method: Method, n_rows: int, n_inputs: int
+    params: Mapping[str, Any], method: Method, shares: ShareRule, n_rows: int, n_inputs: int
 ) -> dict[str, int]:
     """What depends on the size of the data where the caller left it open.
 
@@ -131,12 +144,24 @@ def _by_size(
     """
     affordable = n_rows // (3 * (2 * n_inputs + 1))
     samples = sum(n_rows < few for few in (*_FEW_ROWS, float("inf")))
-    fewest_points = min(params["n_points"], params["n_prediction_points"])
+    fewest_points = min(params["n_points"], params["n_prediction_points"]) // shares.floor
     chosen = {
-        "n_components": min(max(affordable, 1), _MOST_COMPONENTS, fewest_points),
+        "n_components": max(min(affordable, _MOST_COMPONENTS, fewest_points), 1),
         "mc_samples": samples if method.optimiser == "quasi-newton" else 1,
     }
     return {name: value for name, value in chosen.items() if params[name] is None}
+
+
+def _drawable(method: Method, asked: str | None, n_inputs: int) -> Method:
+    """Sobol points where there are as many dimensions, unless they were asked for."""
+    if method.draw != "sobol" or n_inputs <= SOBOL_INPUTS:
+        return method
+    if asked is not None:
+        raise ValueError(
+            f"draw='sobol' serves at most {SOBOL_INPUTS} inputs, and X has {n_inputs}; give "
+            "draw='iid', or None."
+        )
+    return method._replace(draw="iid")
 
 
 def _share_rule(shares: Any, method: Method) -> ShareRule:
@@ -144,12 +169,10 @@ def _share_rule(shares: Any, method: Method) -> ShareRule:
         _check_choice("shares.name", shares.name, SHARES)
         for name in ("floor", "max_pairs"):
             value = getattr(shares, name)
-            _check_number(f"shares.{name}", value, Integral, 1, "a whole number of at least 1")
+            check_number(f"shares.{name}", value, Integral, 1, "a whole number of at least 1")
         for name in ("rate", "smoothing"):
             value = getattr(shares, name)
-            _check_number(f"shares.{name}", value, Real, 0, "between 0 and 1")
-            if value > 1:
-                raise ValueError(f"shares.{name}={value!r}; it must be between 0 and 1.")
+            check_number(f"shares.{name}", value, Real, 0, "between 0 and 1", 1)
         return shares
     if shares is not None:
         _check_choice("shares", shares, SHARES)
@@ -164,7 +187,10 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name}={value!r} is not known; choose one of {listed}.")
 
 
-def _check_number(name: str, value: Any, kind: type, least: float, wanted: str) -> None:
+def check_number(
+    name: str, value: Any, kind: type, least: float, wanted: str, most: float = float("inf")
+) -> None:
+    """Raise a sentence where a number is not of its kind, finite and within bounds."""
     sound = isinstance(value, kind) and not isinstance(value, bool)
-    if not (sound and least <= value < float("inf")):
+    if not (sound and least <= value <= most and value < float("inf")):
         raise ValueError(f"{name}={value!r}; it must be {wanted}.")

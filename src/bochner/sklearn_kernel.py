@@ -10,6 +10,8 @@ from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, StationaryK
 
 from bochner.kernel import Array, SpectralMixture
 
+_ROOM = 1e4  # by which bounds are wider than what was learned
+
 
 class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
     """Spectral mixture kernel with scikit-learn's interface.
@@ -56,8 +58,19 @@ class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
 
     @classmethod
     def of(cls, mixture: SpectralMixture) -> SpectralMixtureKernel:
-        """Adapter for a kernel, such as ``SpectralMixtureRegressor().fit(X, y).kernel_``."""
-        return cls(mixture.weights, mixture.means, mixture.scales)
+        """Adapter for a kernel, such as ``SpectralMixtureRegressor().fit(X, y).kernel_``.
+
+        The bounds leave room around what was learned, whatever its units.
+        """
+        farthest = _ROOM * float(np.max(np.abs(mixture.means) + mixture.scales))
+        return cls(
+            mixture.weights,
+            mixture.means,
+            mixture.scales,
+            weights_bounds=(mixture.weights.min() / _ROOM, mixture.weights.max() * _ROOM),
+            means_bounds=(-farthest, farthest),
+            scales_bounds=(mixture.scales.min() / _ROOM, mixture.scales.max() * _ROOM),
+        )
 
     @property
     def mixture(self) -> SpectralMixture:
@@ -105,7 +118,7 @@ class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
         q, d = self.mixture.means.shape
         parts = [np.empty((0, 2))]
         for name, size in (("means", q * d), ("scales", q * d), ("weights", q)):
-            pair = getattr(self, f"{name}_bounds")
+            pair = self._bounds_of(name)
             if not isinstance(pair, str):
                 low_high = np.asarray(pair if name == "means" else np.log(pair), np.float64)
                 parts.append(np.broadcast_to(low_high, (size, 2)))
@@ -144,12 +157,18 @@ class SpectralMixtureKernel(StationaryKernelMixin, Kernel):
 
     @property
     def _free(self) -> list[bool]:
-        pairs = (self.means_bounds, self.scales_bounds, self.weights_bounds)
-        return [not isinstance(pair, str) for pair in pairs]
+        names = ("means", "scales", "weights")
+        return [not isinstance(self._bounds_of(name), str) for name in names]
+
+    def _bounds_of(self, name: str) -> Any:
+        pair = getattr(self, f"{name}_bounds")
+        if pair != "fixed" if isinstance(pair, str) else np.shape(pair) != (2,):
+            raise ValueError(f"{name}_bounds={pair!r}; give a pair (lowest, highest), or 'fixed'.")
+        return pair
 
     def _hyperparameter(self, name: str) -> Hyperparameter:
         value = np.asarray(getattr(self, name))
-        bounds = getattr(self, f"{name}_bounds")
+        bounds = self._bounds_of(name)
         return Hyperparameter(name, "numeric", bounds, value.size)
 
     def _gradient(self, X: Array) -> Array:

@@ -14,6 +14,7 @@ _BREADTHS = (1.0, 2.0, 0.2, 0.5, 2.0, 5.0)
 _NOISES = (0.1, 0.02, 0.1, 0.05, 0.1, 0.1)
 _SPREAD = 2.0  # components start from half to twice the breadth
 _FEWEST_PEAK_ROWS, _MAX_PEAK_ROWS = 8, 4_000
+_GRID_ELEMENTS = 1_000_000
 
 
 def random_start(k: int, shape: tuple[int, int], rng: np.random.Generator) -> Parameters:
@@ -41,14 +42,14 @@ def spectral_start(X: Array, y: Array, n_components: int, rng: np.random.Generat
     Peaks are removed one by one from the detrended series, each at the best frequency left.
     """
     t, z = _sample(X[:, 0], y, rng)
-    span = max(float(np.ptp(t)), 1e-9)
+    span = float(np.ptp(t))
+    t = t - t.mean()
     grid = np.arange(1.0, max(len(t) / 2, 2.0), 0.25) / span
-    residual = z - np.polyval(np.polyfit(t, z, 2), t) if len(t) > 3 else z - z.mean()
+    residual = z - np.polyval(np.polyfit(t / span, z, 2), t / span)
     total = max(float(np.mean(np.square(residual))), 1e-9)
     means, shares = [0.0], [1.0]
     for _ in range(n_components - 1):
-        power = lombscargle(t, residual, 2.0 * np.pi * grid)
-        f = float(grid[int(np.argmax(power))])
+        f = float(grid[int(np.argmax(_power(t, residual, grid)))])
         waves = np.stack([np.cos(2 * np.pi * f * t), np.sin(2 * np.pi * f * t)], axis=1)
         fitted = waves @ np.linalg.lstsq(waves, residual, rcond=None)[0]
         residual = residual - fitted
@@ -60,6 +61,13 @@ def spectral_start(X: Array, y: Array, n_components: int, rng: np.random.Generat
     weights = np.maximum(np.array(shares) * total, 1e-3)
     weights[0] = 1.0
     return Parameters(np.log(weights), np.array(means)[:, None], np.log(scales), np.log(noise))
+
+
+def _power(t: Array, z: Array, grid: Array) -> Array:
+    """Periodogram, some frequencies at a time: SciPy holds several arrays of both lengths."""
+    step = max(_GRID_ELEMENTS // len(t), 1)
+    parts = [grid[i : i + step] for i in range(0, len(grid), step)]
+    return np.concatenate([lombscargle(t, z, 2.0 * np.pi * part) for part in parts])
 
 
 def _sample(t: Array, y: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -79,7 +87,7 @@ def starts_for(
         starts = [paper_start((q, d), rng)]
     else:
         starts = [random_start(k, (q, d), rng) for k in range(settings.n_restarts)]
-        if d == 1 and len(X) > 2 * _FEWEST_PEAK_ROWS:
+        if d == 1 and len(np.unique(X)) > 2 * _FEWEST_PEAK_ROWS:
             starts.append(spectral_start(X, Y[:, 0], q, rng))
     if settings.method.frequencies == "signed":
         return starts

@@ -13,8 +13,10 @@ from bochner.parameters import LOG_NOISE_BOUNDS, Parameters
 from bochner.progress import Stop, Watch
 from bochner.sampling import PointSource
 from bochner.settings import Settings
+from bochner.shares import round_shares
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.99, 1e-8
+_FAR = 100.0  # no exponential of more
 
 
 class Adam:
@@ -53,19 +55,21 @@ def learn_by_steps(
     """``max_evals`` steps of Adam; the last finite iterate, nothing selected."""
     method = settings.method
     groups = _Groups(*(Adam(settings.learning_rate) for _ in range(4)))
-    p, points = start, source.draw(start.kernel, settings.n_points)
-    interrupted = False
+    p, points, interrupted = start, None, False
+    counts = round_shares(np.ones(settings.n_components), settings.n_points, settings.shares.floor)
     try:
-        for step in range(settings.max_evals):
-            if step and method.points == "fresh":
+        for _ in range(settings.max_evals):
+            if points is None or method.points == "fresh":
                 points = source.draw(p.kernel, settings.n_points)
+                counts = points[0].counts
             result = evaluate_mean(problem, p, points)
             watch.seen("step", problem, p, result)
             if result.gradient is not None:
-                p = _stepped(p, result.gradient, groups, method.natural, method.frequencies)
+                moved = _stepped(p, result.gradient, groups, method.natural, method.frequencies)
+                p = moved if moved.sound else p
     except (KeyboardInterrupt, Stop):
         interrupted = True
-    return Learned(p, points[0].counts, interrupted)
+    return Learned(p, counts, interrupted)
 
 
 def _stepped(
@@ -84,14 +88,14 @@ def _stepped(
     chain = {"signed": ones, "positive": p.means, "zero": 0.0 * ones}
     by_mean = g.means * chain[frequencies]
     if natural:
-        variance = np.exp(2.0 * log_scales)
+        variance = np.exp(2.0 * np.clip(log_scales, -_FAR, _FAR))
         factor = variance / np.square(p.means) if positive else variance
         by_mean = _unit_rows(factor * by_mean)
     step = groups.means.move(by_mean)
     log_noise = p.log_noise + float(groups.log_noise.move(np.array([g.log_noise]))[0])
     return Parameters(
         p.log_weights + groups.log_weights.move(g.log_weights),
-        p.means * np.exp(step) if positive else p.means + step,
+        p.means * np.exp(np.clip(step, -_FAR, _FAR)) if positive else p.means + step,
         log_scales,
         float(np.clip(log_noise, *LOG_NOISE_BOUNDS)),
     )
