@@ -1,12 +1,14 @@
+import os
 import threading
 import time
+import warnings
 
 import joblib
 import numpy as np
 import pytest
 from sklearn.model_selection import GridSearchCV
 from synthetic import quick, waves
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from bochner.blas import sequential_blas, thread_share
 from bochner.features import Frequencies
@@ -185,3 +187,24 @@ def test_an_ordered_map_that_is_left_early_stops_taking_tasks():
     results.close()
     time.sleep(0.1)
     assert len(seen) < 20
+
+
+def test_a_limit_that_somebody_sets_later_is_seen():
+    quick(max_evals=2).fit(*waves(50))
+    with threadpool_limits(1):
+        assert thread_share() == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forked_during_a_fit_has_its_threads_back():
+    before = blas_threads()
+    with sequential_blas():
+        reader, writer = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads about
+            child = os.fork()
+        if child == 0:
+            os.write(writer, repr(blas_threads()).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(reader, 1_000).decode() == repr(before)

@@ -136,8 +136,83 @@ def test_a_density_follows_the_units_of_y():
 def test_a_density_of_another_number_of_outputs_is_refused(columns):
     X, Y = two_outputs(40)
     model = quick().fit(X, Y)
-    with pytest.raises(ValueError, match=f"{columns} outputs.* 2"):
+    with pytest.raises(ValueError, match=rf"y has shape \(40, {columns}\).* 2 output.*\(40, 2\)"):
         model.log_predictive_density(X, np.zeros((40, columns)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (np.zeros(39), "shape"),
+        (np.zeros((40, 2)).T, "shape"),
+        (np.full(40, np.nan), "y contains NaN"),
+    ],
+)
+def test_a_density_of_outputs_that_do_not_fit_is_refused(wrong, message):
+    X, y = waves(40)
+    with pytest.raises(ValueError, match=message):
+        quick().fit(X, y).log_predictive_density(X, wrong)
+
+
+def test_a_fit_that_fails_leaves_the_model_before_it_whole():
+    X, y = waves(60)
+    model = quick().fit(X, y)
+    before = model.predict(X)
+    model.set_params(callback=lambda event: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model.fit(100.0 * X + 7.0, 1e3 * y + 5e3)
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+def test_a_first_fit_that_fails_leaves_no_model():
+    X, y = waves(60)
+    model = quick(n_points=-1)
+    with pytest.raises(ValueError, match="n_points=-1"):
+        model.fit(X, y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e5])
+def test_without_standardising_the_size_of_the_output_does_not_matter(size):
+    X, y = waves()
+    model = quick(standardize=False).fit(X, size * y)
+    assert model.score(X, size * y) > 0.8
+    mean, std = model.predict(X, return_std=True)
+    assert 0.85 < np.mean(np.abs(size * y - mean) < 1.96 * std) <= 1.0
+
+
+@pytest.mark.parametrize("n_samples", [0, -1, 2.5])
+def test_a_number_of_samples_that_is_none_is_refused(n_samples):
+    X, y = waves(40)
+    with pytest.raises(ValueError, match=f"n_samples={n_samples}"):
+        quick().fit(X, y).sample_y(X, n_samples=n_samples)
+
+
+def test_samples_at_many_rows_are_the_samples_at_few():
+    X, y = waves(60)
+    model = quick().fit(X, y)
+    rows = np.random.default_rng(1).standard_normal((2_500, 2))
+    whole = model.sample_y(rows, n_samples=3, latent=True)
+    np.testing.assert_allclose(
+        model.sample_y(rows[:7], n_samples=3, latent=True), whole[:7], atol=1e-12
+    )
+
+
+def test_a_learning_rate_that_is_far_too_high_ends_in_a_finite_model():
+    X, y = waves(60)
+    model = quick(inference="svss", learning_rate=100.0, max_evals=30).fit(X, y)
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+def test_a_function_without_noise_is_learned_as_one():
+    X, _ = waves(1_500)
+    y = np.sin(2.0 * X[:, 0]) * np.cos(X[:, 1])
+    model = quick(n_points=48, n_prediction_points=120, max_evals=40).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    error = np.sqrt(np.mean(np.square(mean - y)))
+    assert error < 1e-3
+    assert np.median(std) < 20 * error  # not stuck at noise that is no longer there
 
 
 def test_the_kernel_is_in_the_units_of_the_inputs():
@@ -278,7 +353,9 @@ def test_without_standardising_the_units_are_the_users():
     model = quick(standardize=False).fit(X, y)
     draw = model.posterior_.draws[0]
     np.testing.assert_array_equal(model.spectral_points_[0], draw.S)
-    assert model.noise_variance_ == pytest.approx(model.posterior_.noise_variance)
+    assert model.noise_variance_ == pytest.approx(
+        model.posterior_.noise_variance * np.mean(np.square(y))
+    )
     assert model.score(X, y) > 0.8
     model.predict(np.full((1, 2), 1e6))  # nothing is extreme: no warning
 

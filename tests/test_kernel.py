@@ -222,3 +222,26 @@ def test_the_corrected_bound_is_tighter_than_the_printed_one_where_both_say_some
                 compared += 1
                 assert ours <= printed
     assert compared > 50
+
+
+@pytest.mark.parametrize("ask", ["density", "of_lag"])
+@pytest.mark.parametrize("wrong", [0.5, [0.4, 0.5, 0.6], [[0.4], [0.5]]])
+def test_frequencies_and_lags_of_another_width_are_refused(ask, wrong):
+    kernel = SpectralMixture([1.0], [[0.5, 0.2]], [[0.1, 0.1]])
+    with pytest.raises(ValueError, match=r"last axis must hold the 2 input"):
+        getattr(kernel, ask)(wrong)
+
+
+def test_a_kernel_cannot_be_changed_by_accident():
+    kernel = SpectralMixture([1.0], [[0.5]], [[0.1]])
+    with pytest.raises(ValueError, match="read-only"):
+        kernel.weights[0] = -5.0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"counts": [0]}, {"counts": [1, 2]}, {"n_rows": -10}, {"error": 0.0}]
+)
+def test_a_bound_of_nonsense_is_refused(wrong):
+    asked = {"counts": [10], "gram_norm": 5.0, "n_rows": 10, "error": 1.0} | wrong
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        feature_error_bound(SpectralMixture([1.0], [[0.5]], [[0.1]]), **asked)

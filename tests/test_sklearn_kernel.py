@@ -186,3 +186,19 @@ def test_a_learned_kernel_predicts_alike_in_scikit_learns_exact_regression():
 def test_a_mixture_of_one_row_of_means_needs_no_second_bracket():
     kernel = SpectralMixture(1.0, [0.5, 0.2], [0.1, 0.1])
     assert (kernel.n_components, kernel.n_features_in) == (1, 2)
+
+
+def test_bounds_leave_room_around_what_was_learned_in_any_units():
+    for unit in (1e-9, 1.0, 1e9):
+        mixture = SpectralMixture([unit, 3 * unit], [[0.0], [5 / unit]], [[unit], [2 * unit]])
+        kernel = SpectralMixtureKernel.of(mixture)
+        low, high = kernel.bounds.T
+        assert np.all(low < kernel.theta)
+        assert np.all(kernel.theta < high)
+
+
+@pytest.mark.parametrize("wrong", ["free", 3.0, (1.0, 2.0, 3.0)])
+def test_bounds_that_are_none_are_refused(wrong):
+    kernel = SpectralMixtureKernel([1.0], [[0.5]], [[0.1]], weights_bounds=wrong)
+    with pytest.raises(ValueError, match=r"weights_bounds=.*'fixed'"):
+        _ = kernel.bounds

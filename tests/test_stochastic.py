@@ -33,7 +33,7 @@ def stepped(inference, steps=30, callback=None, **options):
     start = starts_for(X, y[:, None], settings, rng)[0]
     prior = make_prior(settings.method.prior, settings.kl_weight, start, rng)
     problem = problem_of(X, y[:, None], prior)
-    source, watch = Recording(settings, X, rng), Watch(steps, callback)
+    source, watch = Recording(settings, X, rng), Watch(steps, [callback] if callback else [])
     learned = learn_by_steps(problem, start, settings, source, watch)
     return learned, start, problem, source, watch
 

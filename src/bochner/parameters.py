@@ -10,7 +10,7 @@ from bochner.kernel import Array, SpectralMixture
 
 LOG_WEIGHT_BOUNDS = (-18.0, 10.0)
 LOG_NOISE_BOUNDS = (-18.5, 3.0)  # 1e-8 .. 20 times the variance of y
-_SOUND_LOG = 300.0
+_SOUND_LOG = 60.0  # far beyond any learned value, within what float32 holds
 _REACH = 15.0  # how far a log scale may move from where it starts
 
 
@@ -44,7 +44,9 @@ class Parameters(NamedTuple):
     def sound(self) -> bool:
         """Whether a kernel can be made of them: nothing has run away."""
         logs = np.concatenate([self.log_weights, self.log_scales.ravel(), [self.log_noise]])
-        return bool(np.all(np.abs(logs) < _SOUND_LOG) and np.all(np.isfinite(self.means)))
+        return bool(
+            np.all(np.abs(logs) < _SOUND_LOG) and np.all(np.abs(self.means) < np.exp(_SOUND_LOG))
+        )
 
     @property
     def noise_variance(self) -> float:
