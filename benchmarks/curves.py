@@ -97,11 +97,11 @@ class Looking(Watch):
         super().__init__(total)
         self.kept: list[Parameters] = []
 
-    def seen(self, stage: str, problem: Problem, p: Parameters, result: object) -> float:
+    def seen(self, stage: str, n_rows: int, p: Parameters, result: object) -> float:
         """Record as ever; keep the parameters now and then."""
         if len(self.trace) % LOOK_EVERY == 0:
             self.kept.append(p)
-        return super().seen(stage, problem, p, result)
+        return super().seen(stage, n_rows, p, result)
 
 
 def curve(
