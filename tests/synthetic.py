@@ -28,6 +28,7 @@ def quick(**options):
         "n_restarts": 1,
         "max_evals": 20,
         "mc_samples": 1,
+        "posterior": "features",
         "random_state": 0,
     }
     return SpectralMixtureRegressor(**(small | options))

@@ -11,6 +11,7 @@ SOURCE = Path(bochner.__file__).parent
 PIPELINE = [
     "kernel",  # what is learned
     "blas",  # one thread a product
+    "covariance",  # the kernel between blocks of rows
     "points",  # a kernel's spectral points
     "shares",  # how many each component gets
     "parameters",  # what an optimiser moves
@@ -18,6 +19,8 @@ PIPELINE = [
     "settings",  # what a fit was asked for
     "features",  # points and one block of rows to features
     "rows",  # all blocks, summed
+    "cholesky",  # a large factor, in place
+    "conjugate",  # where no factor fits
     "evidence",  # sums to a value and its gradient
     "objective",  # evidence less divergence
     "scaling",  # the units that are learned in
@@ -28,6 +31,10 @@ PIPELINE = [
     "stochastic",  # the paper's steps
     "posterior",  # prediction
     "condition",  # from a learned kernel to a posterior
+    "refine",  # the exact likelihood
+    "exact",  # prediction without features
+    "cost",  # what a fit will take
+    "fitting",  # all of it in order
     "estimator",  # the library's face
     "sklearn_kernel",  # the kernel for others' estimators
     "__init__",

@@ -4,7 +4,7 @@ from synthetic import problem_of, quick, settings_of, some_parameters, waves
 
 from bochner import Progress, SpectralMixtureRegressor
 from bochner import learn as learn_module
-from bochner.learn import Stage, learn_in_rounds, maximise, planned_evaluations
+from bochner.learn import Search, learn_in_rounds, maximise, planned_evaluations
 from bochner.objective import Objective, evaluate_mean
 from bochner.parameters import Coordinates
 from bochner.points import draw_points
@@ -55,8 +55,8 @@ def test_a_search_finds_a_stationary_point_of_the_objective():
     X, y = waves(150)
     problem, start = problem_of(X, y[:, None]), some_parameters(2, 2)
     points = [draw_points("sobol", np.array([8, 8]), 2, np.random.default_rng(0))]
-    best, stage = Best(start), Stage("only", problem, 16, 400)
-    maximise(stage, best, points, Coordinates(2, 2), 0.0, Watch(400))
+    best, search = Best(start), Search(Coordinates(2, 2), 150, max_evals=400, tol=0.0)
+    maximise(search, best, lambda p: evaluate_mean(problem, p, points))
     slope = [np.abs(g).max() for g in evaluate_mean(problem, best.parameters, points).gradient]
     at_start = [np.abs(g).max() for g in evaluate_mean(problem, start, points).gradient]
     assert max(slope) < 1e-2 * max(at_start)
@@ -64,14 +64,18 @@ def test_a_search_finds_a_stationary_point_of_the_objective():
 
 def test_a_search_stops_when_ten_iterations_gain_too_little():
     X, y = waves(150)
-    start = some_parameters(2, 2)
+    problem, start = problem_of(X, y[:, None]), some_parameters(2, 2)
     points = [draw_points("sobol", np.array([8, 8]), 2, np.random.default_rng(0))]
     lengths = []
     for tol in (1e-6, 1e-2, 1e9):
-        watch = Watch(300)
-        stage = Stage("only", problem_of(X, y[:, None]), 16, 300)
-        maximise(stage, Best(start), points, Coordinates(2, 2), tol, watch)
-        lengths.append(len(watch.trace))
+        seen = []
+
+        def objective(p, seen=seen):
+            seen.append(p)
+            return evaluate_mean(problem, p, points)
+
+        maximise(Search(Coordinates(2, 2), 150, 300, tol), Best(start), objective)
+        lengths.append(len(seen))
     assert lengths[0] > lengths[1] > lengths[2]
     assert lengths[2] < 25
 
@@ -129,6 +133,19 @@ def test_evaluations_on_all_rows_stay_within_max_evals(max_evals):
 def test_more_evaluations_are_made_where_more_are_allowed():
     few, many = (quick(max_evals=e, tol=0.0).fit(*waves()).n_evals_ for e in (10, 50))
     assert few < many
+
+
+def test_a_search_that_holds_the_kernel_moves_weights_and_noise_alone():
+    X, y = waves(150)
+    problem, start = problem_of(X, y[:, None]), some_parameters(2, 2)
+    points = [draw_points("sobol", np.array([8, 8]), 2, np.random.default_rng(0))]
+    best = Best(start)
+    search = Search(Coordinates(2, 2), 150, 30, 0.0, hold_kernel=True)
+    maximise(search, best, lambda p: evaluate_mean(problem, p, points))
+    np.testing.assert_allclose(best.parameters.means, start.means, rtol=1e-12)
+    np.testing.assert_allclose(best.parameters.log_scales, start.log_scales, rtol=1e-12)
+    assert np.abs(best.parameters.log_weights - start.log_weights).max() > 0.01
+    assert best.value > best.first
 
 
 def test_every_draw_of_points_is_fresh():
@@ -298,17 +315,15 @@ def test_best_keeps_the_best_and_ignores_what_is_not_finite():
 
 
 def test_a_watch_writes_nan_where_the_arithmetic_failed():
-    X, y = waves(10)
-    problem, watch = problem_of(X, y[:, None]), Watch(3)
-    assert watch.seen("s", problem, some_parameters(2, 2), FAILED) == -np.inf
+    watch = Watch(3)
+    assert watch.seen("s", 10, some_parameters(2, 2), FAILED) == -np.inf
     assert np.isnan(watch.trace[0])
 
 
 def test_a_watch_stops_when_the_callback_says_true():
-    X, y = waves(10)
     watch = Watch(3, [lambda event: np.bool_(True)])
     with pytest.raises(Stop):
-        watch.seen("s", problem_of(X, y[:, None]), some_parameters(2, 2), FAILED)
+        watch.seen("s", 10, some_parameters(2, 2), FAILED)
 
 
 @pytest.mark.parametrize("d", [1, 2])

@@ -13,23 +13,15 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bochner.blas import sequential_blas
-from bochner.condition import Conditioned, condition
+from bochner.exact import ExactPosterior
+from bochner.fitting import Fitted, fit
 from bochner.kernel import Array, SpectralMixture
-from bochner.learn import Learned, learn_in_rounds, planned_evaluations
-from bochner.objective import Problem
-from bochner.points import draw_points
+from bochner.learn import planned_evaluations
 from bochner.posterior import FeaturePosterior
-from bochner.prior import make_prior
-from bochner.progress import Callback, Watch, printing
-from bochner.rows import ThreadedRows
-from bochner.sampling import PointSource
+from bochner.progress import Callback, Printing, Watch
 from bochner.scaling import Units
-from bochner.settings import Settings, check_number, resolve
-from bochner.shares import ShareRule, round_shares
-from bochner.start import starts_for
-from bochner.stochastic import learn_by_steps
-
-_PAIR_ROWS = 4_096  # rows whose differences stand for all lags
+from bochner.settings import check_number, resolve
+from bochner.shares import ShareRule
 
 
 class SpectralMixtureRegressor(RegressorMixin, BaseEstimator):
@@ -49,8 +41,13 @@ class SpectralMixtureRegressor(RegressorMixin, BaseEstimator):
 default="auto"
         How to learn. "auto" is ours: quasi-Newton rounds with quasi-Monte Carlo points. The
         others are the paper's: ``max_evals`` steps of Adam.
-    posterior : {"features"}, default="features"
-        How to predict.
+    posterior : {"auto", "exact", "features"}, default="auto"
+        How to predict: exactly, by a Gaussian process on all rows with the learned kernel, or
+        through features, whose cost does not grow with the rows. "auto" is exact where a factor
+        fits into memory and takes some seconds (see `bochner.cost`), and through features for the
+        paper's methods; ``cost_`` says what was chosen and why.
+    refine : bool, default=False
+        Go on learning under the exact likelihood, for at most 3,000 rows.
     n_prediction_points : int, default=480
         Spectral points of each draw at prediction.
     n_draws : int, default=4
@@ -112,8 +109,10 @@ default="auto"
         Evaluations made.
     interrupted_ : bool
         Whether learning was ended from outside.
-    posterior_ : FeaturePosterior
+    posterior_ : FeaturePosterior or ExactPosterior
         The conditioned model in standardised units.
+    cost_ : Cost
+        What the fit was expected to cost, how it predicts, and why.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     Examples
@@ -135,7 +134,8 @@ default="auto"
         n_components: int | None = None,
         n_points: int = 120,
         inference: str = "auto",
-        posterior: str = "features",
+        posterior: str = "auto",
+        refine: bool = False,
         n_prediction_points: int = 480,
         n_draws: int = 4,
         prior: str | None = None,
@@ -159,6 +159,7 @@ default="auto"
         self.n_points = n_points
         self.inference = inference
         self.posterior = posterior
+        self.refine = refine
         self.n_prediction_points = n_prediction_points
         self.n_draws = n_draws
         self.prior = prior
@@ -203,10 +204,12 @@ default="auto"
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         watch = Watch(planned_evaluations(settings), self._listeners())
         with sequential_blas():
-            learned, done = self._learn_and_condition(Z, T, settings, rng, watch)
+            done = fit(Z, T, settings, rng, watch, self._threads())
+        for remark in done.remarks:
+            warnings.warn(remark, stacklevel=2)
         # Nothing is set before all is done: a fit that fails leaves the model before it whole.
         self._units, self._one_output = units, np.ndim(target) == 1
-        self._publish(learned, done, watch)
+        self._publish(done, watch)
         return self
 
     def predict(
@@ -288,6 +291,27 @@ default="auto"
             inside = self.posterior_.log_density(Z, self._units.y.transform(Y.reshape(len(Z), p)))
         return np.asarray(inside - np.log(self._units.y.scale).sum())
 
+    def leave_one_out(self) -> tuple[Array, Array]:
+        """Mean and standard deviation of every training row, predicted from all others.
+
+        At the learned kernel, without fitting again. For exact prediction alone.
+
+        Returns
+        -------
+        mean, std : arrays of shape (n_samples,) or (n_samples, n_outputs)
+        """
+        check_is_fitted(self)
+        if not isinstance(self.posterior_, ExactPosterior):
+            raise ValueError(
+                "leave_one_out needs exact prediction, and this model predicts through features; "
+                "fit with posterior='exact'."
+            )
+        with sequential_blas():
+            left_out = self.posterior_.leave_one_out()
+        return self._mean_out(left_out.mean), self._squeezed(
+            np.sqrt(left_out.variance) * self._units.y.scale
+        )
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
@@ -296,49 +320,27 @@ default="auto"
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")
 
-    def _learn_and_condition(
-        self, Z: Array, T: Array, settings: Settings, rng: np.random.Generator, watch: Watch
-    ) -> tuple[Learned, Conditioned]:
-        rows = ThreadedRows(Z, T, settings.method.dtype, self._threads())
-        starts = starts_for(Z, T, settings, rng)
-        prior = make_prior(settings.method.prior, settings.kl_weight, starts[0], rng)
-        problem = Problem(rows, T.shape[1], np.mean(np.square(Z), axis=0), prior)
-        source = PointSource(settings, rows.sample(_PAIR_ROWS, rng).X, rng)
-        if settings.method.optimiser == "adam":
-            learned = learn_by_steps(problem, starts[0], settings, source, watch)
-        else:
-            learned = learn_in_rounds(problem, starts, settings, source, rng, watch)
-        if learned.interrupted:
-            warnings.warn(
-                f"Learning was interrupted after {len(watch.trace)} evaluations; the model uses "
-                "the best kernel found until then. Fit again for a better one.",
-                stacklevel=3,
-            )
-        counts = round_shares(learned.counts, settings.n_prediction_points, settings.shares.floor)
-        points = [
-            draw_points(settings.method.draw, counts, Z.shape[1], rng)
-            for _ in range(settings.n_draws)
-        ]
-        relearn = settings.method.relearn
-        return learned, condition(problem, learned.parameters, points, relearn, self._threads())
-
-    def _publish(self, learned: Learned, done: Conditioned, watch: Watch) -> None:
+    def _publish(self, done: Fitted, watch: Watch) -> None:
         """Learned state in the user's units."""
         x_scale, y_scale = self._units.x.scale, self._units.y.scale
         unit = float(y_scale[0]) if self._one_output else 1.0
-        self.posterior_: FeaturePosterior = done.posterior
+        exact = done.exact
+        self.posterior_: FeaturePosterior | ExactPosterior = (
+            done.features if exact is None else exact
+        )
         self.kernel_: SpectralMixture = done.parameters.kernel.rescaled(x_scale, unit)
-        noise = done.posterior.noise_variance * np.square(y_scale)
+        noise = self.posterior_.noise_variance * np.square(y_scale)
         self.noise_variance_ = float(noise[0]) if self._one_output else noise
-        self.spectral_points_ = np.stack([d.S for d in done.posterior.draws]) / x_scale
-        self.interrupted_ = learned.interrupted
+        self.spectral_points_ = np.stack([d.S for d in done.features.draws]) / x_scale
+        self.cost_ = done.cost
+        self.interrupted_ = done.learned.interrupted
         self.objective_path_ = np.array(watch.trace)
         self.objective_stages_ = watch.stages
         self.n_evals_ = len(watch.trace)
 
     def _listeners(self) -> list[Callback]:
         """Who is told of every evaluation."""
-        told: list[Callback] = [printing] if self.verbose else []
+        told: list[Callback] = [Printing()] if self.verbose else []
         return told if self.callback is None else [*told, self.callback]
 
     def _threads(self) -> int | None:

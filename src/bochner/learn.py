@@ -7,14 +7,16 @@ points. What the rounds return is compared on points that none of them has seen.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 
 from bochner.kernel import Array, Counts
-from bochner.objective import Problem, evaluate_mean
+from bochner.objective import Objective, Problem, evaluate_mean
 from bochner.parameters import Coordinates, Parameters
 from bochner.points import SpectralPoints
 from bochner.progress import Best, Stop, Watch
@@ -128,11 +130,21 @@ class _Rounds:
         """The best that one search finds."""
         best = Best(start)
         try:
-            maximise(stage, best, points, self.coordinates, self.settings.tol, self.watch)
+            maximise(self._search_of(stage), best, partial(self._seen, stage, points))
         finally:
             if stage.name != self.stage or best.value > self.current.value:
                 self.current, self.stage = best, stage.name
         return best
+
+    def _search_of(self, stage: Stage) -> Search:
+        n_rows, tol = stage.problem.rows.n_rows, self.settings.tol
+        return Search(self.coordinates, n_rows, stage.max_evals, tol)
+
+    def _seen(self, stage: Stage, points: list[SpectralPoints], p: Parameters) -> Objective:
+        """The objective of a stage, told to whoever watches."""
+        result = evaluate_mean(stage.problem, p, points)
+        self.watch.seen(stage.name, stage.problem.rows.n_rows, p, result)
+        return result
 
     def select(self, stage: Stage, candidates: list[Best]) -> Best:
         """The best of them on points that none has seen."""
@@ -143,49 +155,54 @@ class _Rounds:
         for candidate in candidates:
             p = candidate.parameters
             result = evaluate_mean(stage.problem, p, unseen)
-            values.append(self.watch.seen("selection", stage.problem, p, result))
+            n_rows = stage.problem.rows.n_rows
+            values.append(self.watch.seen("selection", n_rows, p, result))
         return candidates[int(np.argmax(values))]
 
 
-def maximise(
-    stage: Stage,
-    best: Best,
-    points: list[SpectralPoints],
-    coordinates: Coordinates,
-    tol: float,
-    watch: Watch,
-) -> None:
+class Search(NamedTuple):
+    """How a maximum is looked for."""
+
+    coordinates: Coordinates
+    n_rows: int  # the objective is taken per row
+    max_evals: int
+    tol: float
+    hold_kernel: bool = False  # move weights and noise alone
+
+
+def maximise(search: Search, best: Best, objective: Callable[[Parameters], Objective]) -> None:
     """L-BFGS from where ``best`` stands; every evaluation is offered to it."""
-    n_rows = stage.problem.rows.n_rows
     gains: list[float] = []
-    left = max(stage.max_evals, 1)
+    left = max(search.max_evals, 1)
 
     def descend(theta: Array) -> tuple[float, Array]:
         nonlocal left
         if left == 0:
             raise _Spent  # SciPy looks at its own limit only between line searches
         left -= 1
-        p = coordinates.unpack(theta)
-        result = evaluate_mean(stage.problem, p, points)
-        best.offer(p, watch.seen(stage.name, stage.problem, p, result))
+        p = search.coordinates.unpack(theta)
+        result = objective(p)
+        best.offer(p, result.value / search.n_rows)
         if result.gradient is None:
             return _FAILED_VALUE, np.zeros_like(theta)
-        gradient = coordinates.pack_gradient(p, result.gradient, theta)
-        return -result.value / n_rows, -gradient / n_rows
+        gradient = search.coordinates.pack_gradient(p, result.gradient, theta)
+        if search.hold_kernel:
+            gradient[search.coordinates.n_components : -1] = 0.0
+        return -result.value / search.n_rows, -gradient / search.n_rows
 
     def enough(intermediate_result: object) -> None:
         gains.append(best.value)
-        if len(gains) > _PATIENCE and gains[-1] - gains[-1 - _PATIENCE] < tol:
+        if len(gains) > _PATIENCE and gains[-1] - gains[-1 - _PATIENCE] < search.tol:
             raise StopIteration
 
-    theta = coordinates.pack(best.parameters)
+    theta = search.coordinates.pack(best.parameters)
     with suppress(_Spent):
         minimize(
             descend,
             theta,
             jac=True,
             method="L-BFGS-B",
-            bounds=coordinates.bounds(theta),
+            bounds=search.coordinates.bounds(theta),
             callback=enough,
             options={"maxfun": left + 1, "maxiter": left, "maxcor": 20, "ftol": 0.0, "gtol": 0.0},
         )

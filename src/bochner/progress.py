@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -9,12 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bochner.objective import Objective, Problem
+from bochner.objective import Objective
 from bochner.parameters import Parameters
 
 
 class Progress(NamedTuple):
-    """One evaluation of the objective."""
+    """One evaluation of the objective, or one step of exact prediction.
+
+    What a stage does not have is NaN: building and factoring the covariance have no objective, only
+    conjugate gradients a residual.
+    """
 
     stage: str
     evaluation: int
@@ -22,9 +27,10 @@ class Progress(NamedTuple):
     objective: float  # per row
     noise_variance: float
     seconds: float
+    residual: float = math.nan  # relative to the right-hand side
 
 
-_PRINT_EVERY = 20
+_PRINT_EVERY = 1.0  # seconds
 
 Callback = Callable[[Progress], "bool | None"]
 """Called after every evaluation; returning True stops learning with the best state so far."""
@@ -43,19 +49,28 @@ class Watch:
         self.trace: list[float] = []
         self.began = time.perf_counter()
 
-    def seen(self, stage: str, problem: Problem, p: Parameters, result: Objective) -> float:
+    def seen(self, stage: str, n_rows: int, p: Parameters, result: Objective) -> float:
         """Record one evaluation and tell the callback; gives the objective per row."""
-        value = result.value / problem.rows.n_rows
+        value = result.value / n_rows
         self.stages.append(stage)
         self.trace.append(value if np.isfinite(value) else np.nan)
-        if self.listeners:
-            seconds = time.perf_counter() - self.began
-            n = len(self.trace)
-            event = Progress(stage, n, self.total, value, p.noise_variance, seconds)
-            answers = [listener(event) for listener in self.listeners]
-            if any(isinstance(answer, bool | np.bool_) and answer for answer in answers):
-                raise Stop
+        total = max(self.total, len(self.trace))
+        self._tell(Progress(stage, len(self.trace), total, value, p.noise_variance, self.seconds))
         return value
+
+    def told(self, stage: str, done: int, total: int, residual: float) -> None:
+        """Pass on how far a stage without an objective has come."""
+        self._tell(Progress(stage, done, total, math.nan, math.nan, self.seconds, residual))
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.perf_counter() - self.began
+
+    def _tell(self, event: Progress) -> None:
+        answers = [listener(event) for listener in self.listeners]
+        if any(isinstance(answer, bool | np.bool_) and answer for answer in answers):
+            raise Stop
 
 
 class Best:
@@ -63,19 +78,31 @@ class Best:
 
     def __init__(self, start: Parameters) -> None:
         self.parameters, self.value = start, -np.inf
+        self.first = np.nan  # value of the first offer: of the start
 
     def offer(self, p: Parameters, value: float) -> None:
         """Keep ``p`` if it is finite and better."""
+        self.first = value if np.isnan(self.first) else self.first
         if np.isfinite(value) and value > self.value:
             self.parameters, self.value = p, value
 
 
-def printing(event: Progress) -> None:
-    """A callback that says in a line, now and then, how learning goes."""
-    if event.evaluation % _PRINT_EVERY == 1:
+class Printing:
+    """A callback that says in a line, about once a second, how a fit goes."""
+
+    def __init__(self) -> None:
+        self.last, self.stage = -math.inf, ""
+
+    def __call__(self, event: Progress) -> None:
+        """Print what has happened, if it is time to."""
+        if event.seconds - self.last < _PRINT_EVERY and event.stage == self.stage:
+            return
+        self.last, self.stage = event.seconds, event.stage
+        how = "" if math.isnan(event.residual) else f", residual {event.residual:.1e}"
+        if not math.isnan(event.objective):
+            how = f", objective {event.objective:.4f} a row, noise {event.noise_variance:.3g}"
         print(
-            f"[bochner] {event.stage:<10} evaluation {event.evaluation:>4} of at most "
-            f"{event.total}, objective {event.objective:.4f} a row, "
-            f"noise {event.noise_variance:.3g}, {event.seconds:.1f} s",
+            f"[bochner] {event.stage:<10} {event.evaluation:>5} of at most {event.total}{how}, "
+            f"{event.seconds:.1f} s",
             file=sys.stderr,
         )

@@ -50,13 +50,13 @@ METHODS = {
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "inference": tuple(METHODS),
-    "posterior": ("features",),
+    "posterior": ("auto", "exact", "features"),
     "prior": PRIORS,
     "frequencies": ("signed", "positive", "zero"),
     "draw": tuple(DRAWS),
     "dtype": ("float32", "float64"),
 }
-_SWITCHES = ("standardize", "verbose")
+_SWITCHES = ("standardize", "verbose", "refine")
 _OPTIONAL = ("prior", "frequencies", "draw", "dtype", "kl_weight")  # None: the method's own
 _COUNTS = (
     "n_components", "n_points", "n_prediction_points", "n_draws", "n_restarts", "max_evals",
@@ -64,6 +64,9 @@ _COUNTS = (
 )  # fmt: skip
 _SIZED = ("n_components", "mc_samples")  # None: by the size of the data
 _MOST_COMPONENTS = 6
+MOST_REFINED_ROWS = 3_000
+"""Rows beyond which an exact evaluation takes too long to repeat."""
+
 _FEW_ROWS = (500, 2_000)  # below these one more draw of the points, each
 _LEAST_KL_WEIGHT, _MOST_KL_WEIGHT = 0.05, 1e6
 
@@ -73,6 +76,8 @@ class Settings(NamedTuple):
 
     method: Method
     shares: ShareRule
+    posterior: str
+    refine: bool
     n_components: int
     n_points: int
     n_prediction_points: int
@@ -109,8 +114,15 @@ def resolve(params: Mapping[str, Any], n_rows: int, n_inputs: int) -> Settings:
                 f"{name}={params[name]} spectral points cannot serve n_components="
                 f"{params['n_components']}: give {name} of at least {fewest}, or fewer components."
             )
-    numbers = {name: params[name] for name in (*_COUNTS, "tol", "learning_rate")}
-    return Settings(method=method, shares=shares, kl_weight=weight, **numbers)
+    if params["refine"] and n_rows > MOST_REFINED_ROWS:
+        raise ValueError(
+            f"refine=True works on at most {MOST_REFINED_ROWS} rows, and X has {n_rows}: every "
+            "evaluation would factor that many squared. Give refine=False, or fewer rows."
+        )
+    names = (*_COUNTS, "tol", "learning_rate", "posterior")
+    numbers = {name: params[name] for name in names}
+    refine = bool(params["refine"])
+    return Settings(method=method, shares=shares, refine=refine, kl_weight=weight, **numbers)
 
 
 def _check(params: Mapping[str, Any]) -> None:

@@ -63,7 +63,7 @@ def learn_by_steps(
                 points = source.draw(p.kernel, settings.n_points)
                 counts = points[0].counts
             result = evaluate_mean(problem, p, points)
-            watch.seen("step", problem, p, result)
+            watch.seen("step", problem.rows.n_rows, p, result)
             if result.gradient is not None:
                 moved = _stepped(p, result.gradient, groups, method.natural, method.frequencies)
                 p = moved if moved.sound else p
