@@ -176,12 +176,14 @@ def solve(
 
     X: Array = np.zeros(B.shape)
     R: Array = np.array(B, np.float64)
-    done, last = 0, np.inf
+    best, done, last = Solved(X, 1.0, 0, False), 0, np.inf
     try:
         while True:
             off = excess(R, system.energy(R))
+            if off < last:
+                best = Solved(X, relative(R), done, off <= 1.0)
             if off <= 1.0 or done >= max_iterations or off > _STALLED * last:
-                break
+                return best._replace(iterations=done)
             last, goal = off, 0.5 * max(1.0, _INNER * off)
             for step in _run(system, R):
                 X, done = X + step.move, done + 1
@@ -191,9 +193,7 @@ def solve(
                     break
             R = system.residual(X, B)
     except KeyboardInterrupt:
-        R = system.residual(X, B)
-        off = np.inf
-    return Solved(X, relative(R), done, off <= 1.0)
+        return Solved(X, relative(system.residual(X, B)), done, False)
 
 
 class _Step(NamedTuple):
@@ -219,6 +219,6 @@ def _run(system: System, R: Array) -> Iterator[_Step]:
 
 
 def _ratio(above: Array, below: Array) -> Array:
-    """``above / below``; zero where rounding has left nothing positive: that column stands still."""
+    """``above / below``; zero where rounding left nothing positive: that column stands still."""
     sound = (above > 0) & (below > _LEAST)
     return np.asarray(np.where(sound, above / np.where(sound, below, 1.0), 0.0))

@@ -15,12 +15,8 @@ from bochner.covariance import Side, tile
 from bochner.exact import Plan
 from bochner.kernel import SpectralMixture
 
-DOUBLE_ROWS = 10_000
-"""Rows up to which the exact factor is float64; beyond, float32 and refined."""
-
-AUTO_SECONDS = 20.0
-"""What ``posterior="auto"`` spends at most on exact prediction."""
-
+_DOUBLE_ROWS = 10_000  # up to which the factor is float64; beyond, float32 and refined
+_AUTO_SECONDS = 20.0  # what "auto" spends at most on exact prediction
 _PRODUCT = 384  # size of the product that is timed
 _TILE = 256
 _PART_OF_MEMORY = 0.7  # of what is free
@@ -101,12 +97,23 @@ def cost(
             reason=f"exact prediction for {n_rows} rows would want "
             f"{_factor_bytes(n_rows) / 1e9:.2g} GB, and {limit / 1e9:.2g} GB may be used"
         )
-    if exact.seconds > AUTO_SECONDS:
+    if exact.seconds > _AUTO_SECONDS:
         return features._replace(
             reason=f"exact prediction would take about {_spoken(exact.seconds)} more; "
             "posterior='exact' asks for it"
         )
     return exact._replace(seconds=exact.seconds + features.seconds)
+
+
+def in_float64(expected: Cost, n_rows: int) -> Cost:
+    """The same with a float64 factor, for noise that float32 does not resolve, where it fits."""
+    size = 8 * n_rows * (n_rows + _BATCH_ROWS)
+    if expected.plan is None or expected.plan.method == "cholesky":
+        return expected
+    if size > _PART_OF_MEMORY * free_memory():
+        return expected
+    reason = f"a float64 factor of {n_rows} rows fits, and the noise is too small for float32"
+    return expected._replace(plan=Plan("cholesky"), bytes=size, reason=reason)
 
 
 def _features_cost(n: int, d: int, m: int, threads: int) -> Cost:
@@ -122,7 +129,7 @@ def _exact_cost(n: int, d: int, q: int, limit: int, threads: int) -> Cost:
     speed = rates()
     covariance = n**2 / 2 * q / (speed.entries * threads)
     batch = 8 * n * _BATCH_ROWS
-    if n <= DOUBLE_ROWS and 8 * n**2 + batch <= limit:
+    if n <= _DOUBLE_ROWS and 8 * n**2 + batch <= limit:
         seconds = covariance + n**3 / 3 / (_EFFICIENCY * speed.double * threads)
         reason = f"a float64 factor of {n} rows fits"
         return Cost("exact", Plan("cholesky"), 8 * n**2 + batch, seconds, reason)

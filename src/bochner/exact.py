@@ -26,6 +26,7 @@ _COARSE_JITTERS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3)  # of k(0), float32: as a precon
 _MEAN_GOAL = 1e-3  # of the noise's sd: y changed by so much has the mean that is given
 _FLOAT32_EPS = 2.0**-24
 _NOISE_OVER_ERROR = 1e3
+_NO_BETTER_THAN_NOTHING = 0.5
 _VARIANCE_GOAL = 1e-2  # of the noise variance
 _MOST_ITERATIONS = 1_000
 _LANDMARKS = 4_000
@@ -242,7 +243,15 @@ def condition_exactly(
         make = _direct if plan.method == "cholesky" else _refined
         solver = make(side, noise_variance, n_threads, told)
     solved = solver.solve(Y, told)
+    if solved.iterations and solved.residual > _NO_BETTER_THAN_NOTHING:
+        raise FloatingPointError("the noise is too small for float32")
     return ExactPosterior(kernel, noise_variance, side, Y, solved.X, solver, solved, n_threads)
+
+
+def float32_suffices(variance: float, noise_variance: float, n_rows: int) -> bool:
+    """Whether a float32 factor of the covariance resolves the noise: its error grows as a walk."""
+    error = _FLOAT32_EPS * np.sqrt(n_rows) * variance
+    return bool(noise_variance > _NOISE_OVER_ERROR * error)
 
 
 def _direct(side: Side, noise: float, n_threads: int | None, told: Told) -> Solver:
@@ -267,8 +276,7 @@ def _refined(side: Side, noise: float, n_threads: int | None, told: Told) -> Sol
         if factor is not None:
             system = System(gram.times, factor.solve, noise)
             iterative = Iterative(system)
-            error = _FLOAT32_EPS * np.sqrt(side.n_rows) * side.variance
-            suffices = not jitter and noise > _NOISE_OVER_ERROR * error
+            suffices = not jitter and float32_suffices(side.variance, noise, side.n_rows)
             return Refined(Direct(factor), iterative, suffices)
         for rows, corner in zip(gram.panels, corners, strict=True):
             square[rows, : rows.start] = square[: rows.start, rows].T

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bochner.condition import condition
-from bochner.cost import Cost, cost, free_memory
-from bochner.exact import ExactPosterior, condition_exactly
+from bochner.cost import Cost, cost, free_memory, in_float64
+from bochner.exact import ExactPosterior, condition_exactly, float32_suffices
 from bochner.kernel import Array
 from bochner.learn import Learned, learn_in_rounds
 from bochner.objective import Problem
@@ -117,9 +117,11 @@ def _with_exact(
             p = settled(Z, T, p, coordinates, rng, n_threads, watch)
         if plan is None:
             return found
-        exact = condition_exactly(
-            p.kernel, p.noise_variance, Z, T, plan, rng, n_threads, watch.told
-        )
+        noise = p.noise_variance
+        if not float32_suffices(p.kernel.variance, noise, len(Z)):
+            found = found._replace(cost=in_float64(found.cost, len(Z)))
+        plan = found.cost.plan or plan
+        exact = condition_exactly(p.kernel, noise, Z, T, plan, rng, n_threads, watch.told)
     except (KeyboardInterrupt, Stop, FloatingPointError) as trouble:
         why = str(trouble) or "interrupted"
         said = f"Exact prediction was given up ({why}); the model predicts through features."
