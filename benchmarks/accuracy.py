@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +24,18 @@ from benchmarks.data import Split, load
 from bochner import SpectralMixtureRegressor
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.json"
-# RMSE that default settings must reach, in the units of the table
+# RMSE that default settings must reach, in the units of the table, through features and exactly
 BARS = {
-    "concrete": 0.265,
-    "skillcraft": 0.250,
-    "kin8nm": 0.068,
-    "elevators": 0.0905,
-    "parkinsons": 0.45,
-    "parkinsons_with_motor": 0.45,
-    "protein": 0.545,
-    "blog": 0.76,
+    "concrete": (0.265, 0.255),
+    "skillcraft": (0.250, 0.249),
+    "kin8nm": (0.068, 0.064),
+    "elevators": (0.0905, 0.0885),
+    "parkinsons": (0.45, 0.30),
+    "parkinsons_with_motor": (0.45, 0.34),
+    "protein": (0.545, 0.50),
+    "blog": (0.76, np.inf),
 }
+REFINED = {"concrete"}  # small enough, and worth it
 ONE_SPLIT = {"blog"}
 # Few evaluations, few points: for those in a hurry. Chosen on validation rows cut from training.
 FAST = {
@@ -43,6 +45,7 @@ FAST = {
     "mc_samples": 1,
     "n_prediction_points": 120,
     "n_draws": 2,
+    "posterior": "features",
 }
 
 
@@ -82,9 +85,14 @@ def baseline(split: Split, model: object) -> dict[str, float]:
     }
 
 
+OURS = {
+    "features": {"posterior": "features"},
+    "exact": {"posterior": "exact"},
+    "refined": {"posterior": "exact", "refine": True},
+}
 METHODS = {
-    "default": lambda s: ours(s),
-    "rbf-ard": lambda s: ours(s, n_components=1, frequencies="zero"),
+    **{name: partial(ours, **settings) for name, settings in OURS.items()},
+    "rbf-ard": partial(ours, n_components=1, frequencies="zero", posterior="features"),
     "least squares": lambda s: baseline(s, make_pipeline(StandardScaler(), LinearRegression())),
     "boosting": lambda s: baseline(s, HistGradientBoostingRegressor(random_state=0)),
 }
@@ -97,7 +105,7 @@ def table(names: list[str], n_splits: int) -> None:
         for k in range(1 if name in ONE_SPLIT else n_splits):
             for method, run in METHODS.items():
                 key = f"{name}/{k}/{method}"
-                if key not in results:
+                if key not in results and (method != "refined" or name in REFINED):
                     results[key] = run(load(name, k))
                     print(f"  {key:<40} rmse {results[key]['rmse']:.4f}", flush=True)
                     RESULTS.parent.mkdir(exist_ok=True)
@@ -106,21 +114,25 @@ def table(names: list[str], n_splits: int) -> None:
 
 
 def show(results: dict[str, dict[str, float]], names: list[str]) -> None:
-    """Print the table as Markdown."""
-    print(
-        "\n| set | bar | RMSE | worst | standardised | NLL | coverage | fit s | predict s |", end=""
-    )
-    print(" RBF-ARD | least squares | boosting |\n|" + "---|" * 12)
+    """Print the tables as Markdown: ours in full, then the errors of the others."""
+    heads = ("set", "posterior", "bar", "RMSE", "worst", "standardised", "NLL", "coverage")
+    print("\n| " + " | ".join((*heads, "fit s", "predict s")) + " |\n|" + "---|" * 10)
     for name in names:
-        rows = {m: _columns(results, name, m) for m in METHODS}
-        d = {field: np.mean(values) for field, values in rows["default"].items()}
-        worst = max(rows["default"]["rmse"])
-        others = " | ".join(f"{np.mean(rows[m]['rmse']):.4f}" for m in list(METHODS)[1:])
-        print(
-            f"| {name} | {BARS[name]} | **{d['rmse']:.4f}** | {worst:.4f} | "
-            f"{d['standardised']:.3f} | {d['nll']:.3f} | {d['coverage']:.3f} | {d['fit']:.2f} | "
-            f"{d['predict']:.2f} | {others} |"
-        )
+        for method, bar in zip(OURS, (*BARS[name], np.nan), strict=True):
+            rows = _columns(results, name, method)
+            if not rows:
+                continue
+            d = {field: np.mean(values) for field, values in rows.items()}
+            print(
+                f"| {name} | {method} | {bar} | **{d['rmse']:.4f}** | {max(rows['rmse']):.4f} | "
+                f"{d['standardised']:.3f} | {d['nll']:.3f} | {d['coverage']:.3f} | "
+                f"{d['fit']:.1f} | {d['predict']:.2f} |"
+            )
+    others = [method for method in METHODS if method not in OURS]
+    print("\n| RMSE | " + " | ".join(others) + " |\n|" + "---|" * (len(others) + 1))
+    for name in names:
+        means = [np.mean(_columns(results, name, method)["rmse"]) for method in others]
+        print(f"| {name} | " + " | ".join(f"{mean:.4f}" for mean in means) + " |")
 
 
 def _columns(
@@ -128,7 +140,7 @@ def _columns(
 ) -> dict[str, list[float]]:
     """Values of every field over the splits that were run."""
     kept = [v for k, v in results.items() if k.startswith(f"{name}/") and k.endswith(f"/{method}")]
-    return {field: [row[field] for row in kept] for field in kept[0]}
+    return {field: [row[field] for row in kept] for field in kept[0]} if kept else {}
 
 
 def race(names: tuple[str, ...] = ("concrete", "kin8nm"), steps: int = 500) -> None:
@@ -140,7 +152,7 @@ def race(names: tuple[str, ...] = ("concrete", "kin8nm"), steps: int = 500) -> N
         peer = sgpr(split, steps=steps)
         print(f"{name}: SGPR, {steps} steps: best RMSE {peer.best:.4f} in {peer.seconds:.2f} s")
         ours(split, **FAST)  # the first call pays for imports and threads
-        for label, settings in (("default", {}), ("fast", FAST)):
+        for label, settings in (("features", OURS["features"]), ("fast", FAST)):
             runs = [ours(split, **settings) for _ in range(5)]
             seconds = float(np.median([r["fit"] + r["predict"] for r in runs]))
             error = runs[0]["standardised"]
