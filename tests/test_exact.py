@@ -8,6 +8,8 @@ from synthetic import quick, waves
 import bochner
 from bochner import SpectralMixture, SpectralMixtureRegressor, exact
 from bochner.blas import sequential_blas
+from bochner.cholesky import factorise
+from bochner.conjugate import PANEL_ROWS
 from bochner.exact import Plan, Refined, condition_exactly
 from bochner.progress import Progress
 
@@ -164,6 +166,22 @@ def test_float32_is_refined_beyond_its_own_precision():
     off = posterior.weights - dense.alpha
     plain = posterior.solver.direct.solve(Y).X - dense.alpha
     assert np.linalg.norm(off) < np.linalg.norm(plain)
+
+
+def test_a_factor_leaves_what_is_above_its_diagonal_blocks_alone():
+    rng = np.random.default_rng(0)
+    half = rng.standard_normal((1_100, 1_100))
+    A = half @ half.T / 1_100
+    square, n = A.copy(), len(A)
+    factor = factorise(square, 0.5)
+    for k in range(0, n, PANEL_ROWS):
+        np.testing.assert_array_equal(
+            square[k : k + PANEL_ROWS, k + PANEL_ROWS :], A[k : k + PANEL_ROWS, k + PANEL_ROWS :]
+        )
+    B = rng.standard_normal((n, 3))
+    np.testing.assert_allclose((A + 0.5 * np.eye(n)) @ factor.solve(B), B, atol=1e-9)
+    assert factor.log_det == pytest.approx(np.linalg.slogdet(A + 0.5 * np.eye(n))[1])
+    assert factorise(A - 5.0 * np.eye(n), 0.0) is None
 
 
 def test_leaving_one_out_is_fitting_without_it():

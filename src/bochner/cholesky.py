@@ -15,8 +15,8 @@ from scipy.linalg import lapack
 from bochner.kernel import Array
 from bochner.rows import ordered_map
 
-PANEL = 512
-"""Columns that are eliminated at once."""
+PANEL = 384
+"""Columns that are eliminated at once; what lies above these diagonal blocks stays as it is."""
 
 _TASK_ROWS = 1024
 

@@ -13,11 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
+from bochner.cholesky import PANEL
 from bochner.covariance import Side, block, covariance
 from bochner.kernel import Array
 from bochner.rows import ordered_map
 
-PANEL_ROWS = 1024
+PANEL_ROWS = 2 * PANEL
+"""Rows of a panel of tiles; whole panels of a factor, that may share a square with the tiles."""
+
 _MOST_TASKS = 16
 _JITTER = 1e-6  # of k(0), on the landmarks' own covariance
 _INNER = 1e-3  # by which one run of conjugate gradients lowers the residual
@@ -63,7 +66,8 @@ class HalfGram:
 
         def share(task: int) -> Array:
             total = np.zeros(V.shape)
-            for i in range(task, len(self.panels), n_tasks):  # long ones and short for everybody
+            # From the longest panel to the shortest, so that threads end together.
+            for i in range(len(self.panels) - 1 - task, -1, -n_tasks):
                 self._add_row(i, W, total)
             return total
 

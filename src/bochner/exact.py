@@ -29,6 +29,7 @@ _NOISE_OVER_ERROR = 1e3
 _NO_BETTER_THAN_NOTHING = 0.5
 _VARIANCE_GOAL = 1e-2  # of the noise variance
 _MOST_ITERATIONS = 1_000
+_FEW_ITERATIONS = 60  # where the preconditioner is a factor
 _LANDMARKS = 4_000
 
 Told = Callable[[str, int, int, float], None]
@@ -74,6 +75,7 @@ class Iterative(NamedTuple):
     """Conjugate gradients, for the mean and, column by column of the test rows, for variances."""
 
     system: System
+    most_iterations: int = _MOST_ITERATIONS
 
     def solve(self, B: Array, told: Told | None = None) -> Solved:
         """``A^-1 B``, until it is exact for data that differ by a small part of the noise."""
@@ -82,8 +84,8 @@ class Iterative(NamedTuple):
         def excess(R: Array, energy: Array) -> float:
             return float(np.max(np.linalg.norm(R, axis=0), initial=0.0) / goal)
 
-        heard = None if told is None else partial(_iteration, told)
-        return solve(self.system, B, excess, _MOST_ITERATIONS, heard)
+        heard = None if told is None else partial(self._iteration, told)
+        return solve(self.system, B, excess, self.most_iterations, heard)
 
     def explained(self, B: Array) -> Array:
         """Diagonal of ``B^T A^-1 B`` from below: what is missing makes the variance larger."""
@@ -102,11 +104,10 @@ class Iterative(NamedTuple):
         def excess(R: Array, energy: Array) -> float:
             return float(np.max(energy, initial=0.0) / goal)
 
-        return solve(self.system, B, excess, _MOST_ITERATIONS).X
+        return solve(self.system, B, excess, self.most_iterations).X
 
-
-def _iteration(told: Told, done: int, residual: float) -> None:
-    told("iterations", done, _MOST_ITERATIONS, residual)
+    def _iteration(self, told: Told, done: int, residual: float) -> None:
+        told("iterations", done, self.most_iterations, residual)
 
 
 class Refined(NamedTuple):
@@ -275,7 +276,7 @@ def _refined(side: Side, noise: float, n_threads: int | None, told: Told) -> Sol
         factor = _factor(square, noise + jitter * side.variance, n_threads, told)
         if factor is not None:
             system = System(gram.times, factor.solve, noise)
-            iterative = Iterative(system)
+            iterative = Iterative(system, _FEW_ITERATIONS)
             suffices = not jitter and float32_suffices(side.variance, noise, side.n_rows)
             return Refined(Direct(factor), iterative, suffices)
         for rows, corner in zip(gram.panels, corners, strict=True):
