@@ -33,6 +33,7 @@ PIPELINE = [
     "condition",  # from a learned kernel to a posterior
     "refine",  # the exact likelihood
     "exact",  # prediction without features
+    "settle",  # whether the kernel is right exactly
     "cost",  # what a fit will take
     "fitting",  # all of it in order
     "estimator",  # the library's face

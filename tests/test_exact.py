@@ -257,22 +257,6 @@ def test_refining_many_rows_is_refused():
         quick(refine=True).fit(X, X[:, 0])
 
 
-def test_weights_that_no_longer_fit_are_learned_again():
-    """Noise and weights that are wrong by a hundred are put right; good ones are left alone."""
-    from bochner.parameters import Coordinates, Parameters
-    from bochner.progress import Watch
-    from bochner.refine import settled
-
-    kernel, noise, X, Y = problem(500)
-    right = Parameters.of(kernel, noise)
-    wrong = right._replace(log_noise=right.log_noise + np.log(100.0))
-    rest = (Coordinates(2, 3), np.random.default_rng(0), None, Watch(1))
-    mended = settled(X, Y, wrong, *rest)
-    assert mended.noise_variance == pytest.approx(noise, rel=0.3)
-    np.testing.assert_allclose(mended.means, kernel.means)
-    assert settled(X, Y, right, *rest) is right
-
-
 def test_leaving_one_out_through_the_estimator():
     X, y = waves(80)
     model = quick(posterior="exact").fit(X, y)

@@ -14,6 +14,8 @@ from bochner.blas import sequential_blas, thread_share
 from bochner.covariance import Side, tile
 from bochner.exact import Plan
 from bochner.kernel import SpectralMixture
+from bochner.refine import FREE_EVALS, HELD_EVALS
+from bochner.settle import sample_rows
 
 _DOUBLE_ROWS = 10_000  # up to which the factor is float64; beyond, float32 and refined
 _AUTO_SECONDS = 20.0  # what "auto" spends at most on exact prediction
@@ -24,6 +26,7 @@ _BATCH_ROWS = 2_048  # test rows in flight, with their covariances
 _LANDMARKS = 4_000
 _ITERATIONS = 200
 _FEATURE_EVALUATIONS, _SAMPLE_SECONDS = 130, 1.0
+_DOUBLE_ENTRY = 3.0  # times the time of one in float32
 _EFFICIENCY = 0.6  # of a small product's rate, in the large ones of a factor
 
 
@@ -128,23 +131,31 @@ def _exact_cost(n: int, d: int, q: int, limit: int, threads: int) -> Cost:
     """The cheapest way that fits: a float64 factor, a float32 one, conjugate gradients."""
     speed = rates()
     covariance = n**2 / 2 * q / (speed.entries * threads)
+    settling = (HELD_EVALS + FREE_EVALS) * _evaluation(sample_rows(n), d, q, threads)
     batch = 8 * n * _BATCH_ROWS
     if n <= _DOUBLE_ROWS and 8 * n**2 + batch <= limit:
-        seconds = covariance + n**3 / 3 / (_EFFICIENCY * speed.double * threads)
+        seconds = settling + covariance + n**3 / 3 / (_EFFICIENCY * speed.double * threads)
         reason = f"a float64 factor of {n} rows fits"
         return Cost("exact", Plan("cholesky"), 8 * n**2 + batch, seconds, reason)
     if _factor_bytes(n) <= limit:
-        seconds = covariance + n**3 / 3 / (_EFFICIENCY * speed.single * threads)
+        seconds = settling + covariance + n**3 / 3 / (_EFFICIENCY * speed.single * threads)
         reason = f"a float32 factor of {n} rows fits"
         return Cost("exact", Plan("cholesky-float32"), _factor_bytes(n), seconds, reason)
     fixed = 8 * n * min(_LANDMARKS, n) + 40 * n * d * q + batch // 4
     keep = max(limit - fixed, 0)
     missing = max(1.0 - keep / (2.0 * n**2), 0.0)
-    seconds = covariance * (1.0 + missing * _ITERATIONS)
+    seconds = settling + covariance * (1.0 + missing * _ITERATIONS)
     seconds += 2.0 * n * _LANDMARKS**2 / (_EFFICIENCY * speed.double * threads)
     reason = f"conjugate gradients, since a factor of {n} rows does not fit into memory"
     used = fixed + int(min(keep, 2 * n**2))
     return Cost("exact", Plan("iterative", keep), used, seconds, reason)
+
+
+def _evaluation(n: int, d: int, q: int, threads: int) -> float:
+    """Seconds of one evaluation of the exact likelihood and its gradient, in float64."""
+    speed = rates()
+    entries = 2 * n**2 * q * (_DOUBLE_ENTRY / speed.entries + (8 * d + 4) / speed.double)
+    return n**3 / (_EFFICIENCY * speed.double) + entries / threads
 
 
 def _factor_bytes(n: int) -> int:
@@ -215,5 +226,5 @@ def _number(path: str) -> int | None:
 def _spoken(seconds: float) -> str:
     """Rough time as a person would say it."""
     if seconds < 90:
-        return f"{max(seconds, 0.1):.1g} s" if seconds < 10 else f"{seconds:.0f} s"
+        return f"{seconds:.1f} s" if seconds < 1 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 5_400 else f"{seconds / 3600:.0f} hours"

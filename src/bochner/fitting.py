@@ -17,10 +17,11 @@ from bochner.points import draw_points
 from bochner.posterior import FeaturePosterior
 from bochner.prior import make_prior
 from bochner.progress import Stop, Watch
-from bochner.refine import refined, settled
+from bochner.refine import REFINING_EVALS, Ascent
 from bochner.rows import ThreadedRows
 from bochner.sampling import PointSource
 from bochner.settings import Settings
+from bochner.settle import settled
 from bochner.shares import round_shares
 from bochner.start import starts_for
 from bochner.stochastic import learn_by_steps
@@ -110,11 +111,12 @@ def _with_exact(
     plan, p = found.cost.plan, found.parameters
     q, d = p.means.shape
     coordinates = Coordinates(q, d, settings.method.frequencies)
+    ascent = Ascent(coordinates, round_shares(np.ones(q), settings.n_points), n_threads, watch)
     try:
         if settings.refine:
-            p = refined(Z, T, p, coordinates, n_threads, watch)
+            p = ascent.climb("refining", Z, T, p, REFINING_EVALS).parameters
         elif plan is not None and settings.method.relearn:
-            p = settled(Z, T, p, coordinates, rng, n_threads, watch)
+            p = settled(Z, T, p, ascent, rng)
         if plan is None:
             return found
         noise = p.noise_variance

@@ -16,18 +16,20 @@ import numpy as np
 from scipy.linalg import lapack
 
 from bochner.covariance import Side, covariance, envelope
-from bochner.kernel import Array
+from bochner.kernel import Array, Counts
 from bochner.learn import Search, maximise
 from bochner.objective import Objective
 from bochner.parameters import Coordinates, Parameters
+from bochner.prior import Prior, divergence
 from bochner.progress import Best, Watch
 from bochner.rows import ordered_map
 
 _PANEL_ROWS = 256
-_SAMPLE_ROWS, _SETTLING_EVALS = 1_000, 20
-_REFINING_EVALS = 40
+HELD_EVALS, FREE_EVALS, REFINING_EVALS = 12, 25, 60
+"""Evaluations: of weights and noise alone, of the whole kernel on a sample, and when asked for."""
+
 _TOL = 1e-5  # gain a row, over ten iterations, that is worth going on for
-_CLEAR = 2.0  # nats of gain for each free parameter
+_KL_WEIGHT = 0.3
 _FAILED = Objective(-np.inf, None, -np.inf, np.nan)
 
 
@@ -95,55 +97,45 @@ def _panel(side: Side, X: Array, W: Array, rows: slice) -> _Pieces:
     return _Pieces(np.array(weights), np.array(means), np.array(squares))
 
 
-def settled(
-    X: Array,
-    Y: Array,
-    p: Parameters,
-    coordinates: Coordinates,
-    rng: np.random.Generator,
-    n_threads: int | None,
-    watch: Watch,
-) -> Parameters:
-    """Weights and noise checked under the exact likelihood of a sample, the kernel's shape held.
+class Ascent(NamedTuple):
+    """How the exact likelihood is climbed."""
 
-    What was tuned to a finite number of features can be wrong without them. The new values are
-    taken where they gain clearly more than as many free parameters gain by chance; otherwise those
-    from all rows are better determined.
-    """
-    chosen = np.sort(rng.permutation(len(X))[:_SAMPLE_ROWS])
-    search = Search(coordinates, len(chosen), _SETTLING_EVALS, _TOL, hold_kernel=True)
-    best = _climb("weights", X[chosen], Y[chosen], p, search, n_threads, watch)
-    gain = (best.value - best.first) * len(chosen)
-    return best.parameters if gain > _CLEAR * (len(p.log_weights) + 1) else p
+    coordinates: Coordinates
+    counts: Counts  # points of each component, which weigh the divergence
+    n_threads: int | None
+    watch: Watch
+
+    def climb(
+        self,
+        stage: str,
+        X: Array,
+        Y: Array,
+        p: Parameters,
+        evals: int,
+        hold_kernel: bool = False,
+    ) -> Best:
+        """A few quasi-Newton steps; with ``hold_kernel`` in weights and noise alone.
+
+        Where the kernel's shape moves, a part of the divergence from the empirical prior stays in
+        the objective: the likelihood of few rows alone would over-fit its many parameters.
+        """
+        prior = Prior(0.0 if hold_kernel else _KL_WEIGHT)
+
+        def objective(p: Parameters) -> Objective:
+            result = _less_divergence(
+                exact_evidence(X, Y, p, self.n_threads), p, self.counts, prior
+            )
+            self.watch.seen(stage, len(X), p, result)
+            return result
+
+        best = Best(p)
+        maximise(Search(self.coordinates, len(X), evals, _TOL, hold_kernel), best, objective)
+        return best
 
 
-def refined(
-    X: Array,
-    Y: Array,
-    p: Parameters,
-    coordinates: Coordinates,
-    n_threads: int | None,
-    watch: Watch,
-) -> Parameters:
-    """All parameters by a few quasi-Newton steps on the exact likelihood of all rows."""
-    search = Search(coordinates, len(X), _REFINING_EVALS, _TOL)
-    return _climb("refining", X, Y, p, search, n_threads, watch).parameters
-
-
-def _climb(
-    stage: str,
-    X: Array,
-    Y: Array,
-    p: Parameters,
-    search: Search,
-    n_threads: int | None,
-    watch: Watch,
-) -> Best:
-    def objective(p: Parameters) -> Objective:
-        result = exact_evidence(X, Y, p, n_threads)
-        watch.seen(stage, len(X), p, result)
+def _less_divergence(result: Objective, p: Parameters, counts: Counts, prior: Prior) -> Objective:
+    if result.gradient is None or not prior.weight:
         return result
-
-    best = Best(p)
-    maximise(search, best, objective)
-    return best
+    kl, g = divergence(p, counts, prior), result.gradient
+    gradient = g._replace(means=g.means - kl.means_bar, log_scales=g.log_scales - kl.log_scales_bar)
+    return Objective(result.value - kl.value, gradient, result.value, kl.value)
