@@ -19,8 +19,6 @@ PIPELINE = [
     "settings",  # what a fit was asked for
     "features",  # points and one block of rows to features
     "rows",  # all blocks, summed
-    "cholesky",  # a large factor, in place
-    "conjugate",  # where no factor fits
     "evidence",  # sums to a value and its gradient
     "objective",  # evidence less divergence
     "scaling",  # the units that are learned in
@@ -31,10 +29,12 @@ PIPELINE = [
     "stochastic",  # the paper's steps
     "posterior",  # prediction
     "condition",  # from a learned kernel to a posterior
+    "cholesky",  # a large factor, in place
+    "conjugate",  # where no factor fits
     "refine",  # the exact likelihood
     "exact",  # prediction without features
     "settle",  # whether the kernel is right exactly
-    "cost",  # what a fit will take
+    "costs",  # what a fit will take
     "fitting",  # all of it in order
     "estimator",  # the library's face
     "sklearn_kernel",  # the kernel for others' estimators

@@ -11,7 +11,7 @@ from bochner.settle import settled
 
 
 def ascent():
-    return Ascent(Coordinates(2, 3), np.array([20, 20]), None, Watch(1))
+    return Ascent(Coordinates(2, 3), np.array([20, 20]), 0.3, None, Watch(1))
 
 
 def after(p, X, Y):

@@ -1,6 +1,6 @@
 """Gaussian-process regression that learns its own kernel."""
 
-from bochner.cost import Cost, cost
+from bochner.costs import Cost, cost
 from bochner.estimator import SpectralMixtureRegressor
 from bochner.kernel import SpectralMixture, feature_error_bound
 from bochner.progress import Progress

@@ -26,7 +26,6 @@ class Factor(NamedTuple):
 
     square: Array  # (N, N)
     inverses: list[Array]  # L_kk^-1 of each diagonal block
-    log_det: float
     n_threads: int | None
 
     def half_solve(self, B: Array) -> Array:
@@ -41,11 +40,6 @@ class Factor(NamedTuple):
         self._by_columns(out, self._forward)
         self._by_columns(out, self._backward)
         return out
-
-    def forward(self, B: Array) -> Array:
-        """``L^-1 B`` by the calling thread alone, in place."""
-        self._forward(B)
-        return B
 
     def _by_columns(self, B: Array, work: Callable[[Array], None]) -> None:
         step = max(-(-B.shape[1] // 8), 16)
@@ -83,7 +77,7 @@ def factorise(
     diagonal block is factored in float64 whatever the rest.
     """
     n = len(square)
-    inverses, log_det = [], 0.0
+    inverses = []
     for at in range(0, n, PANEL):
         panel = slice(at, min(at + PANEL, n))
         _each(_update, square, panel, n_threads)
@@ -92,12 +86,11 @@ def factorise(
         L, failed = lapack.dpotrf(corner, lower=1, clean=1)
         if failed or not np.all(np.isfinite(np.diag(L))):
             return None
-        log_det += 2.0 * float(np.log(np.diag(L)).sum())
         inverse = lapack.dtrtri(L, lower=1)[0].astype(square.dtype)
         inverses.append(inverse)
         _each(_eliminate, square, panel, n_threads, inverse)
         told(panel.stop, n)
-    return Factor(square, inverses, log_det, n_threads)
+    return Factor(square, inverses, n_threads)
 
 
 def _each(

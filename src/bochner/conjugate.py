@@ -21,7 +21,7 @@ from bochner.rows import ordered_map
 PANEL_ROWS = 2 * PANEL
 """Rows of a panel of tiles; whole panels of a factor, that may share a square with the tiles."""
 
-_MOST_TASKS = 16
+_MOST_TASKS, _SQUARE_TASKS = 16, 4
 _JITTER = 1e-6  # of k(0), on the landmarks' own covariance
 _INNER = 1e-3  # by which one run of conjugate gradients lowers the residual
 _LEAST = 1e-200
@@ -98,21 +98,49 @@ class LowRank(NamedTuple):
     F: Array  # (N, r) float32
     inner: tuple[Array, bool]  # factor of F^T F + s2 I
     noise_variance: float
+    n_threads: int | None
 
     @classmethod
-    def of(cls, F: Array, noise_variance: float) -> LowRank:
+    def of(cls, F: Array, noise_variance: float, n_threads: int | None = None) -> LowRank:
         """From any ``F F^T`` near the covariance."""
+
+        def share(task: int) -> Array:
+            total = np.zeros((F.shape[1], F.shape[1]))
+            for i in range(task * PANEL_ROWS, len(F), _SQUARE_TASKS * PANEL_ROWS):
+                part = F[i : i + PANEL_ROWS].astype(np.float64)
+                total += part.T @ part
+            return total
+
         G = np.zeros((F.shape[1], F.shape[1]))
-        for i in range(0, len(F), PANEL_ROWS):
-            part = F[i : i + PANEL_ROWS].astype(np.float64)
-            G += part.T @ part
+        for part in ordered_map(share, _SQUARE_TASKS, n_threads):
+            G += part
         G[np.diag_indices_from(G)] += noise_variance
-        return cls(F, cho_factor(G, lower=True), noise_variance)
+        return cls(F, cho_factor(G, lower=True), noise_variance, n_threads)
 
     def apply(self, R: Array) -> Array:
-        """The preconditioned residual."""
-        inside = cho_solve(self.inner, (self.F.T @ R.astype(np.float32)).astype(np.float64))
-        return (R - self.F @ inside.astype(np.float32)) / self.noise_variance
+        """The preconditioned residual; in float64, since what is left is small beside the noise."""
+
+        def panels(task: int) -> list[slice]:
+            starts = range(task * PANEL_ROWS, len(self.F), _SQUARE_TASKS * PANEL_ROWS)
+            return [slice(i, i + PANEL_ROWS) for i in starts]
+
+        def onto(task: int) -> Array:
+            total = np.zeros((self.F.shape[1], R.shape[1]))
+            for rows in panels(task):
+                total += self.F[rows].astype(np.float64).T @ R[rows]
+            return total
+
+        def back(task: int) -> None:
+            for rows in panels(task):
+                out[rows] -= self.F[rows].astype(np.float64) @ inside
+
+        inside = np.zeros((self.F.shape[1], R.shape[1]))
+        for part in ordered_map(onto, _SQUARE_TASKS, self.n_threads):
+            inside += part
+        inside, out = cho_solve(self.inner, inside), np.array(R, np.float64)
+        for _ in ordered_map(back, _SQUARE_TASKS, self.n_threads):
+            pass
+        return np.asarray(out / self.noise_variance)
 
 
 def landmark_features(
@@ -143,6 +171,7 @@ class Solved(NamedTuple):
     residual: float  # the largest of the columns, relative to the right-hand side
     iterations: int
     converged: bool
+    interrupted: bool = False
 
 
 class System(NamedTuple):
@@ -171,7 +200,8 @@ def solve(
     """Solve for all columns at once, until the residual is small enough.
 
     Runs of conjugate gradients in float32, each started from a residual computed in float64: what
-    one loses in precision the next finds. An interruption keeps what there is.
+    one loses in precision the next finds. Where somebody is told of progress, an interruption
+    keeps what there is.
     """
     size = np.maximum(np.linalg.norm(B, axis=0), np.finfo(float).tiny)
 
@@ -197,7 +227,9 @@ def solve(
                     break
             R = system.residual(X, B)
     except KeyboardInterrupt:
-        return Solved(X, relative(system.residual(X, B)), done, False)
+        if told is None:
+            raise
+        return Solved(X, relative(system.residual(X, B)), done, False, interrupted=True)
 
 
 class _Step(NamedTuple):

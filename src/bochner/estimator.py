@@ -84,7 +84,8 @@ default="auto"
         Precision of the features; sums are always float64. None: "float32" for "auto", which
         changes to float64 by itself where the noise is small; else "float64".
     random_state : int, RandomState instance or None, default=None
-        The same seed gives the same result for any number of threads.
+        The same seed gives the same result for any number of threads. What ``posterior="auto"``
+        chooses depends on the machine: name the posterior where results must be the same.
     n_jobs : int or None, default=None
         Threads of fit and of the fitted model. None: all cores that the process may use; fits
         that run side by side share them.
@@ -104,7 +105,8 @@ default="auto"
     objective_path_ : array
         The objective per row at every evaluation; NaN where the arithmetic failed.
     objective_stages_ : list of str
-        The stage that each evaluation belonged to: "start" and "sample" see a sample of the rows.
+        The stage that each evaluation belonged to: "start" and "sample" see a sample of the rows,
+        as do "weights" and "kernel", under its exact likelihood.
     n_evals_ : int
         Evaluations made.
     interrupted_ : bool
@@ -182,8 +184,10 @@ default="auto"
     def fit(self, X: ArrayLike, y: ArrayLike) -> SpectralMixtureRegressor:
         """Learn the kernel and condition on the rows.
 
-        Ctrl-C ends learning with the best kernel so far and a warning; once more, while
-        conditioning, it ends the fit and leaves the estimator as it was before.
+        Ctrl-C ends learning with the best kernel so far and a warning. While exact prediction is
+        being prepared it leaves prediction through features, or what conjugate gradients have;
+        while features are conditioned on the rows it ends the fit and leaves the estimator as it
+        was before.
 
         Parameters
         ----------

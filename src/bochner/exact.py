@@ -6,6 +6,7 @@ behind: a factor where it fits into memory, conjugate gradients where it does no
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -19,7 +20,8 @@ from bochner.kernel import Array, SpectralMixture
 from bochner.posterior import Moments
 from bochner.rows import ordered_map
 
-_TEST_ROWS = 256  # test rows whose covariance with all training rows a thread holds at once
+_TEST_ROWS = 256  # test rows whose mean a thread computes at once
+_BATCH_BYTES = 1 << 28  # for covariances of test rows with all training rows, in float64
 _TRAIN_ROWS = 2048
 _JITTERS = (0.0, 1e-12, 1e-10, 1e-8)  # of k(0), float64
 _COARSE_JITTERS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3)  # of k(0), float32: as a preconditioner
@@ -30,10 +32,16 @@ _NO_BETTER_THAN_NOTHING = 0.5
 _VARIANCE_GOAL = 1e-2  # of the noise variance
 _MOST_ITERATIONS = 1_000
 _FEW_ITERATIONS = 60  # where the preconditioner is a factor
-_LANDMARKS = 4_000
+LANDMARKS = 4_000
+"""Most rows that stand for all in the preconditioner."""
 
 Told = Callable[[str, int, int, float], None]
 """Stage, what is done of it, its total, and the residual (NaN where there is none)."""
+
+
+def batch_rows(n_rows: int) -> int:
+    """Test rows whose covariance with all training rows is held at once."""
+    return int(np.clip(_BATCH_BYTES // (8 * n_rows), 64, 1_024))
 
 
 class Solver(Protocol):
@@ -99,12 +107,24 @@ class Iterative(NamedTuple):
         return np.asarray(0.5 * (M + M.T))
 
     def _columns(self, B: Array) -> Array:
+        """``A^-1 B``, some columns at a time: a dozen arrays of their size are held at once."""
         goal = _VARIANCE_GOAL * self.system.noise_variance
+        X, worst = np.empty(B.shape), 0.0
 
         def excess(R: Array, energy: Array) -> float:
             return float(np.max(energy, initial=0.0) / goal)
 
-        return solve(self.system, B, excess, self.most_iterations).X
+        for columns in _pieces(B.shape[1], batch_rows(len(B)) // 8):
+            solved = solve(self.system, B[:, columns], excess, self.most_iterations)
+            X[:, columns] = solved.X
+            worst = worst if solved.converged else max(worst, solved.residual)
+        if worst:
+            warnings.warn(
+                f"Variances are too large where conjugate gradients have not converged (residual "
+                f"{worst:.1e}); fit with posterior='features', or with more memory for a factor.",
+                stacklevel=6,
+            )
+        return X
 
     def _iteration(self, told: Told, done: int, residual: float) -> None:
         told("iterations", done, self.most_iterations, residual)
@@ -149,7 +169,7 @@ class ExactPosterior(NamedTuple):
     def moments(self, X: Array) -> Moments:
         """Mean (n, P) and latent variance (n, P)."""
         means, explained = [], []
-        for rows in _pieces(len(X), 4 * _TEST_ROWS):
+        for rows in _pieces(len(X), batch_rows(self.train.n_rows)):
             B = self._cross(X[rows])
             means.append(B.astype(np.float64, copy=False).T @ self.weights)
             explained.append(self.solver.explained(B))
@@ -185,7 +205,7 @@ class ExactPosterior(NamedTuple):
         """
         n, p = self.outputs.shape
         diagonal = np.empty(n)
-        for rows in _pieces(n, 4 * _TEST_ROWS):
+        for rows in _pieces(n, batch_rows(n)):
             unit = np.zeros((n, rows.stop - rows.start))
             unit[np.arange(rows.start, rows.stop), np.arange(unit.shape[1])] = 1.0
             diagonal[rows] = self.solver.explained(unit)
@@ -244,7 +264,9 @@ def condition_exactly(
         make = _direct if plan.method == "cholesky" else _refined
         solver = make(side, noise_variance, n_threads, told)
     solved = solver.solve(Y, told)
-    if solved.iterations and solved.residual > _NO_BETTER_THAN_NOTHING:
+    if solved.residual > _NO_BETTER_THAN_NOTHING:
+        if solved.interrupted:
+            raise KeyboardInterrupt
         raise FloatingPointError("the noise is too small for float32")
     return ExactPosterior(kernel, noise_variance, side, Y, solved.X, solver, solved, n_threads)
 
@@ -261,6 +283,7 @@ def _direct(side: Side, noise: float, n_threads: int | None, told: Told) -> Solv
         factor = _factor(square, noise + jitter * side.variance, n_threads, told)
         if factor is not None:
             return Direct(factor)
+        del square  # before the next one is made
     raise FloatingPointError("the covariance of the rows has no Cholesky factor")
 
 
@@ -294,8 +317,8 @@ def _iterative(
     rng: np.random.Generator,
 ) -> Solver:
     told("landmarks", 0, 1, np.nan)
-    n_landmarks = min(_LANDMARKS, max(side.n_rows // 4, 1))
-    near = LowRank.of(landmark_features(side, n_landmarks, rng, n_threads), noise)
+    n_landmarks = min(LANDMARKS, max(side.n_rows // 4, 1))
+    near = LowRank.of(landmark_features(side, n_landmarks, rng, n_threads), noise, n_threads)
     told("covariance", 0, 1, np.nan)
     gram = HalfGram.kept(side, keep_bytes, n_threads)
     return Iterative(System(gram.times, near.apply, noise))

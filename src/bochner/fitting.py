@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bochner.condition import condition
-from bochner.cost import Cost, cost, free_memory, in_float64
+from bochner.costs import Cost, cost, free_memory, in_float64
 from bochner.exact import ExactPosterior, condition_exactly, float32_suffices
 from bochner.kernel import Array
 from bochner.learn import Learned, learn_in_rounds
@@ -16,8 +16,8 @@ from bochner.parameters import Coordinates, Parameters
 from bochner.points import draw_points
 from bochner.posterior import FeaturePosterior
 from bochner.prior import make_prior
-from bochner.progress import Stop, Watch
-from bochner.refine import REFINING_EVALS, Ascent
+from bochner.progress import Watch
+from bochner.refine import KL_WEIGHT, REFINING_EVALS, Ascent
 from bochner.rows import ThreadedRows
 from bochner.sampling import PointSource
 from bochner.settings import Settings
@@ -77,7 +77,9 @@ def fit(
 def _affordable(Z: Array, settings: Settings, n_threads: int | None) -> Cost:
     """What the fit will cost; a ValueError with figures and a remedy where it cannot be had."""
     asked = settings.posterior
-    if asked == "auto" and settings.method.optimiser == "adam":
+    if asked == "auto" and settings.refine:
+        asked = "exact"
+    elif asked == "auto" and settings.method.optimiser == "adam":
         asked = "features"  # as the paper predicts
     expected = cost(
         *Z.shape,
@@ -111,27 +113,31 @@ def _with_exact(
     plan, p = found.cost.plan, found.parameters
     q, d = p.means.shape
     coordinates = Coordinates(q, d, settings.method.frequencies)
-    ascent = Ascent(coordinates, round_shares(np.ones(q), settings.n_points), n_threads, watch)
+    if plan is None:
+        return found
+    weight = KL_WEIGHT if settings.method.prior != "none" else 0.0
+    counts = round_shares(np.ones(q), settings.n_points)
+    ascent = Ascent(coordinates, counts, weight, n_threads, watch)
+    if settings.refine:
+        p = ascent.climb("refining", Z, T, p, REFINING_EVALS).parameters
+    elif settings.method.relearn:
+        p = settled(Z, T, p, ascent, rng)
+    noise = p.noise_variance
+    if not float32_suffices(p.kernel.variance, noise, len(Z)):
+        found = found._replace(cost=in_float64(found.cost, len(Z)))
+    plan = found.cost.plan or plan
     try:
-        if settings.refine:
-            p = ascent.climb("refining", Z, T, p, REFINING_EVALS).parameters
-        elif plan is not None and settings.method.relearn:
-            p = settled(Z, T, p, ascent, rng)
-        if plan is None:
-            return found
-        noise = p.noise_variance
-        if not float32_suffices(p.kernel.variance, noise, len(Z)):
-            found = found._replace(cost=in_float64(found.cost, len(Z)))
-        plan = found.cost.plan or plan
         exact = condition_exactly(p.kernel, noise, Z, T, plan, rng, n_threads, watch.told)
-    except (KeyboardInterrupt, Stop, FloatingPointError) as trouble:
+    except (KeyboardInterrupt, FloatingPointError) as trouble:
         why = str(trouble) or "interrupted"
         said = f"Exact prediction was given up ({why}); the model predicts through features."
-        return found._replace(remarks=[*found.remarks, said])
+        left = found.cost._replace(posterior="features", plan=None, reason=said)
+        return found._replace(cost=left, remarks=[*found.remarks, said])
     remarks = list(found.remarks)
     if not exact.solved.converged:
+        how = "were interrupted" if exact.solved.interrupted else "ended"
         remarks.append(
-            f"Conjugate gradients ended after {exact.solved.iterations} iterations with a relative "
+            f"Conjugate gradients {how} after {exact.solved.iterations} iterations with a relative "
             f"residual of {exact.solved.residual:.1e}, more than the noise allows; means are that "
             "inexact. Give posterior='features', or more memory."
         )

@@ -55,11 +55,13 @@ class Watch:
         self.stages.append(stage)
         self.trace.append(value if np.isfinite(value) else np.nan)
         total = max(self.total, len(self.trace))
-        self._tell(Progress(stage, len(self.trace), total, value, p.noise_variance, self.seconds))
+        event = Progress(stage, len(self.trace), total, value, p.noise_variance, self.seconds)
+        if self._tell(event):
+            raise Stop
         return value
 
     def told(self, stage: str, done: int, total: int, residual: float) -> None:
-        """Pass on how far a stage without an objective has come."""
+        """Pass on how far a stage that learns nothing has come; it is not for callbacks to end."""
         self._tell(Progress(stage, done, total, math.nan, math.nan, self.seconds, residual))
 
     @property
@@ -67,10 +69,10 @@ class Watch:
         """Since the beginning."""
         return time.perf_counter() - self.began
 
-    def _tell(self, event: Progress) -> None:
+    def _tell(self, event: Progress) -> bool:
+        """Whether somebody wants learning to end."""
         answers = [listener(event) for listener in self.listeners]
-        if any(isinstance(answer, bool | np.bool_) and answer for answer in answers):
-            raise Stop
+        return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
 
 class Best:

@@ -10,6 +10,7 @@ of products.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from bochner.learn import Search, maximise
 from bochner.objective import Objective
 from bochner.parameters import Coordinates, Parameters
 from bochner.prior import Prior, divergence
-from bochner.progress import Best, Watch
+from bochner.progress import Best, Stop, Watch
 from bochner.rows import ordered_map
 
 _PANEL_ROWS = 256
@@ -29,7 +30,9 @@ HELD_EVALS, FREE_EVALS, REFINING_EVALS = 12, 25, 60
 """Evaluations: of weights and noise alone, of the whole kernel on a sample, and when asked for."""
 
 _TOL = 1e-5  # gain a row, over ten iterations, that is worth going on for
-_KL_WEIGHT = 0.3
+KL_WEIGHT = 0.3
+"""Of the divergence from the empirical prior, under the exact likelihood."""
+
 _FAILED = Objective(-np.inf, None, -np.inf, np.nan)
 
 
@@ -102,6 +105,7 @@ class Ascent(NamedTuple):
 
     coordinates: Coordinates
     counts: Counts  # points of each component, which weigh the divergence
+    kl_weight: float
     n_threads: int | None
     watch: Watch
 
@@ -119,7 +123,7 @@ class Ascent(NamedTuple):
         Where the kernel's shape moves, a part of the divergence from the empirical prior stays in
         the objective: the likelihood of few rows alone would over-fit its many parameters.
         """
-        prior = Prior(0.0 if hold_kernel else _KL_WEIGHT)
+        prior = Prior(0.0 if hold_kernel else self.kl_weight)
 
         def objective(p: Parameters) -> Objective:
             result = _less_divergence(
@@ -129,7 +133,8 @@ class Ascent(NamedTuple):
             return result
 
         best = Best(p)
-        maximise(Search(self.coordinates, len(X), evals, _TOL, hold_kernel), best, objective)
+        with suppress(KeyboardInterrupt, Stop):  # what was found until then is kept
+            maximise(Search(self.coordinates, len(X), evals, _TOL, hold_kernel), best, objective)
         return best
 
 

@@ -119,6 +119,11 @@ def resolve(params: Mapping[str, Any], n_rows: int, n_inputs: int) -> Settings:
             f"refine=True works on at most {MOST_REFINED_ROWS} rows, and X has {n_rows}: every "
             "evaluation would factor that many squared. Give refine=False, or fewer rows."
         )
+    if params["refine"] and params["posterior"] == "features":
+        raise ValueError(
+            "refine=True learns under the exact likelihood, and posterior='features' would not use "
+            "it; give posterior='exact', or refine=False."
+        )
     names = (*_COUNTS, "tol", "learning_rate", "posterior")
     numbers = {name: params[name] for name in names}
     refine = bool(params["refine"])
@@ -128,7 +133,7 @@ def resolve(params: Mapping[str, Any], n_rows: int, n_inputs: int) -> Settings:
 def _check(params: Mapping[str, Any]) -> None:
     """Every argument by itself."""
     for name, choices in _CHOICES.items():
-        _check_choice(name, params[name], choices)
+        check_choice(name, params[name], choices)
     for name in _COUNTS:
         if params[name] is not None or name not in _SIZED:
             check_number(name, params[name], Integral, 1, "a whole number of at least 1")
@@ -178,7 +183,7 @@ def _drawable(method: Method, asked: str | None, n_inputs: int) -> Method:
 
 def _share_rule(shares: Any, method: Method) -> ShareRule:
     if isinstance(shares, ShareRule):
-        _check_choice("shares.name", shares.name, SHARES)
+        check_choice("shares.name", shares.name, SHARES)
         for name in ("floor", "max_pairs"):
             value = getattr(shares, name)
             check_number(f"shares.{name}", value, Integral, 1, "a whole number of at least 1")
@@ -187,11 +192,12 @@ def _share_rule(shares: Any, method: Method) -> ShareRule:
             check_number(f"shares.{name}", value, Real, 0, "between 0 and 1", 1)
         return shares
     if shares is not None:
-        _check_choice("shares", shares, SHARES)
+        check_choice("shares", shares, SHARES)
     return ShareRule(method.shares if shares is None else shares)
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raise a sentence where a value is not one of the choices."""
     if value is None and name in _OPTIONAL:
         return
     if not isinstance(value, str) or value not in choices:

@@ -2,7 +2,8 @@
 
 Parameters tuned to a finite number of features can hurt exactly. Under the exact likelihood of a
 sample of the rows, weights and noise are learned again, then the whole kernel. Whatever predicts
-rows outside the sample best is taken; the parameters as they came are among the candidates.
+rows outside the sample best is taken; the parameters as they came are among the candidates. Where
+the sample is all rows, only weights and noise are learned again, and taken where the gain is clear.
 """
 
 from __future__ import annotations

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import time
 from functools import cache
+from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from bochner.blas import sequential_blas, thread_share
+from bochner.cholesky import PANEL
+from bochner.conjugate import PANEL_ROWS
 from bochner.covariance import Side, tile
-from bochner.exact import Plan
+from bochner.exact import LANDMARKS, Plan, batch_rows
 from bochner.kernel import SpectralMixture
 from bochner.refine import FREE_EVALS, HELD_EVALS
+from bochner.settings import check_choice, check_number
 from bochner.settle import sample_rows
 
 _DOUBLE_ROWS = 10_000  # up to which the factor is float64; beyond, float32 and refined
@@ -22,8 +26,6 @@ _AUTO_SECONDS = 20.0  # what "auto" spends at most on exact prediction
 _PRODUCT = 384  # size of the product that is timed
 _TILE = 256
 _PART_OF_MEMORY = 0.7  # of what is free
-_BATCH_ROWS = 2_048  # test rows in flight, with their covariances
-_LANDMARKS = 4_000
 _ITERATIONS = 200
 _FEATURE_EVALUATIONS, _SAMPLE_SECONDS = 130, 1.0
 _DOUBLE_ENTRY = 3.0  # times the time of one in float32
@@ -87,6 +89,16 @@ def cost(
     >>> bochner.cost(10_000_000, 10).posterior
     'features'
     """
+    for name, value in (
+        ("n_rows", n_rows),
+        ("n_features", n_features),
+        ("n_points", n_points),
+        ("n_components", n_components),
+    ):
+        check_number(name, value, Integral, 1, "a whole number of at least 1")
+    check_choice("posterior", posterior, ("auto", "exact", "features"))
+    if n_jobs not in (None, -1):
+        check_number("n_jobs", n_jobs, Integral, 1, "None, -1 or at least 1")
     limit = int(_PART_OF_MEMORY * free_memory()) if memory is None else memory
     threads = thread_share() if n_jobs in (None, -1) else int(n_jobs or 1)
     features = _features_cost(n_rows, n_features, n_points, threads)
@@ -110,13 +122,13 @@ def cost(
 
 def in_float64(expected: Cost, n_rows: int) -> Cost:
     """The same with a float64 factor, for noise that float32 does not resolve, where it fits."""
-    size = 8 * n_rows * (n_rows + _BATCH_ROWS)
+    size = 8 * n_rows * (n_rows + 2 * batch_rows(n_rows))
     if expected.plan is None or expected.plan.method == "cholesky":
         return expected
     if size > _PART_OF_MEMORY * free_memory():
         return expected
     reason = f"a float64 factor of {n_rows} rows fits, and the noise is too small for float32"
-    return expected._replace(plan=Plan("cholesky"), bytes=size, reason=reason)
+    return expected._replace(plan=Plan("cholesky"), bytes=max(size, expected.bytes), reason=reason)
 
 
 def _features_cost(n: int, d: int, m: int, threads: int) -> Cost:
@@ -132,20 +144,22 @@ def _exact_cost(n: int, d: int, q: int, limit: int, threads: int) -> Cost:
     speed = rates()
     covariance = n**2 / 2 * q / (speed.entries * threads)
     settling = (HELD_EVALS + FREE_EVALS) * _evaluation(sample_rows(n), d, q, threads)
-    batch = 8 * n * _BATCH_ROWS
+    # The sample's matrices, the rows prepared for tiles, and test rows in flight.
+    batch = 4 * 8 * sample_rows(n) ** 2 + 24 * n * d * q + 16 * n * batch_rows(n)
     if n <= _DOUBLE_ROWS and 8 * n**2 + batch <= limit:
         seconds = settling + covariance + n**3 / 3 / (_EFFICIENCY * speed.double * threads)
         reason = f"a float64 factor of {n} rows fits"
         return Cost("exact", Plan("cholesky"), 8 * n**2 + batch, seconds, reason)
-    if _factor_bytes(n) <= limit:
+    size = _factor_bytes(n) + batch
+    if size <= limit:
         seconds = settling + covariance + n**3 / 3 / (_EFFICIENCY * speed.single * threads)
         reason = f"a float32 factor of {n} rows fits"
-        return Cost("exact", Plan("cholesky-float32"), _factor_bytes(n), seconds, reason)
-    fixed = 8 * n * min(_LANDMARKS, n) + 40 * n * d * q + batch // 4
+        return Cost("exact", Plan("cholesky-float32"), size, seconds, reason)
+    fixed = 4 * n * min(LANDMARKS, n) + 6 * 8 * min(LANDMARKS, n) ** 2 + batch
     keep = max(limit - fixed, 0)
     missing = max(1.0 - keep / (2.0 * n**2), 0.0)
     seconds = settling + covariance * (1.0 + missing * _ITERATIONS)
-    seconds += 2.0 * n * _LANDMARKS**2 / (_EFFICIENCY * speed.double * threads)
+    seconds += 4.0 * n * min(LANDMARKS, n) ** 2 / (_EFFICIENCY * speed.double * threads)
     reason = f"conjugate gradients, since a factor of {n} rows does not fit into memory"
     used = fixed + int(min(keep, 2 * n**2))
     return Cost("exact", Plan("iterative", keep), used, seconds, reason)
@@ -159,8 +173,8 @@ def _evaluation(n: int, d: int, q: int, threads: int) -> float:
 
 
 def _factor_bytes(n: int) -> int:
-    """A square of float32, its diagonal blocks, and a batch of test rows."""
-    return 4 * n**2 + 4 * n * 1_536 + 6 * n * _BATCH_ROWS
+    """A square of float32, and copies of its diagonal blocks."""
+    return 4 * n**2 + 4 * n * (PANEL + PANEL_ROWS)
 
 
 @cache
