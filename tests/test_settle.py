@@ -51,3 +51,14 @@ def test_the_best_on_unseen_rows_is_taken(monkeypatch):
     scores = iter([3.0, 1.0, 2.0])
     monkeypatch.setattr(settle, "_density", lambda *args: next(scores))
     assert after(p, X, Y) is p
+
+
+def test_noise_is_raised_where_many_rows_ask_for_it(monkeypatch):
+    kernel, noise, X, Y = problem(1_500)
+    low = Parameters.of(kernel, 0.3 * noise)
+    rest = (np.arange(1_000), np.arange(1_000, 1_500), ascent(), np.random.default_rng(0))
+    with sequential_blas():
+        found = settle._with_noise_for_more(low, X, Y, *rest)
+        kept = settle._with_noise_for_more(Parameters.of(kernel, noise), X, Y, *rest)
+    assert found.noise_variance == pytest.approx(noise, rel=0.5)
+    assert kept.noise_variance == pytest.approx(noise, rel=0.6)
