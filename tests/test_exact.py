@@ -347,10 +347,10 @@ def test_conjugate_gradients_that_are_interrupted_keep_what_they_have(monkeypatc
 
     def callback(event):
         events.append(event)
-        if event.stage == "iterations" and event.evaluation == 2:
+        if event.stage == "iterations" and event.residual < 0.3:
             raise KeyboardInterrupt
 
-    with pytest.warns(UserWarning, match=r"were interrupted after 2 iterations.*residual"):
+    with pytest.warns(UserWarning, match=r"were interrupted after \d+ iterations.*residual"):
         model = quick(posterior="exact", callback=callback).fit(X, y)
     residuals = [e.residual for e in events if e.stage == "iterations"]
     assert residuals[-1] < residuals[0]
