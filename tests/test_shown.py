@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from synthetic import waves
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+from benchmarks import accuracy, choices, curves, speed
+from benchmarks.data import Split
 
-from benchmarks import accuracy, choices, curves, speed  # noqa: E402
-from benchmarks.data import Split  # noqa: E402
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
